@@ -1,0 +1,130 @@
+package rabbitmq
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/ackafter/ackafter/consumer"
+)
+
+// stream is one epoch of the queue. It keeps the deliveries that are not
+// settled, at most Config.Prefetch of them, in the order of their tags.
+type stream struct {
+	name     string
+	position string // of a message, without its tag
+	ch       *amqp.Channel
+	key      func(*amqp.Delivery) []byte
+	wake     chan struct{} // holds a token when something was delivered
+	ended    chan struct{} // closed when Next has nothing more to give
+	acks     chan struct{} // holds a token when something is to be written
+	closed   chan struct{} // closed when no Ack is accepted any more
+
+	mu          sync.Mutex
+	first, last *delivery // not settled, by ascending tag
+	fresh       *delivery // the first of them that Next has not returned
+	pending     *flush    // to be acknowledged next; nil when nothing is
+	over        bool      // set by close
+}
+
+func newStream(c Config, ch *amqp.Channel) *stream {
+	name := "queue " + c.Queue
+	return &stream{
+		name:     name,
+		position: name + " #",
+		ch:       ch,
+		key:      c.Key,
+		wake:     make(chan struct{}, 1),
+		ended:    make(chan struct{}),
+		acks:     make(chan struct{}, 1),
+		closed:   make(chan struct{}),
+	}
+}
+
+// pump takes deliveries from the client as they come. The client's channel
+// has no room, so that otherwise no second message would ever be waiting.
+func (s *stream) pump(deliveries <-chan amqp.Delivery) {
+	for raw := range deliveries {
+		d := &delivery{raw: raw, stream: s}
+		d.raw.Acknowledger = d
+		s.mu.Lock()
+		s.push(d)
+		s.mu.Unlock()
+		signal(s.wake)
+	}
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Name returns "queue " and the queue's name.
+func (s *stream) Name() string { return s.name }
+
+func (s *stream) Next(ctx context.Context, n int) ([]*consumer.Message, error) {
+	for {
+		select {
+		case <-s.ended:
+			return nil, io.EOF
+		default:
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if ms := s.take(max(n, 1)); ms != nil {
+			return ms, nil
+		}
+		select {
+		case <-s.ended:
+		case <-ctx.Done():
+		case <-s.wake:
+		}
+	}
+}
+
+// take returns the next messages, at most n: none when nothing waits.
+func (s *stream) take(n int) []*consumer.Message {
+	var ms []*consumer.Message
+	for _, d := range s.takeFresh(n) {
+		d.message = s.message(&d.raw)
+		ms = append(ms, &d.message)
+	}
+	return ms
+}
+
+func (s *stream) takeFresh(n int) []*delivery {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ds []*delivery
+	for ; s.fresh != nil && len(ds) < n; s.fresh = s.fresh.next {
+		ds = append(ds, s.fresh)
+	}
+	return ds
+}
+
+// end makes Next return io.EOF.
+func (s *stream) end() { close(s.ended) }
+
+// handBack returns to the queue what Next has not returned, now rather than
+// when serve is done. It calls after end, and after pump has returned.
+func (s *stream) handBack() {
+	s.mu.Lock()
+	d := s.fresh
+	s.fresh = nil
+	if d != nil { // they are the last ones of the list
+		s.cut(d)
+	}
+	s.mu.Unlock()
+	for ; d != nil; d = d.next {
+		// nack, not reject: since RabbitMQ 4.3 a nack does not count against
+		// the delivery limit.
+		if err := s.ch.Nack(d.raw.DeliveryTag, false, true); err != nil {
+			return // the channel is closed, which hands back everything
+		}
+	}
+}

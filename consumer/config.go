@@ -1,0 +1,201 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Config configures a Runner. Subscriber, Source, Inbox and Handler are
+// required; every other field has a default that is safe.
+type Config[Tx any] struct {
+	// Subscriber names the subscription in processed_messages: a message is
+	// processed once per subscriber. Renaming it forgets the past, and all
+	// that the broker still delivers is processed again. At most 255 bytes.
+	Subscriber string
+
+	// Source is where the messages come from.
+	Source Source
+
+	// Inbox is where their effects and the proof of them go.
+	Inbox Inbox[Tx]
+
+	// Handler applies one message.
+	Handler Handler[Tx]
+
+	// Middleware wraps Handler; the first is the outermost. Nil means none.
+	Middleware []Middleware[Tx]
+
+	// MessageID tells a message's identity. The same id delivered again is a
+	// duplicate, so it must come from the producer and be the same in each of
+	// its retries. Nil means BrokerID, the broker's own property.
+	// docs/message-ids.md says what makes a good one.
+	MessageID IDFunc
+
+	// Hash chooses what of a message must be equal in each of its deliveries;
+	// the runner hashes it. A message that differs from the one processed
+	// under its id is a Mismatch rather than a duplicate. Nil means HashBody;
+	// HashNothing compares nothing, for producers which stamp a new time into
+	// each retry. A function that returns nil compares nothing either.
+	Hash func(*Message) []byte
+
+	// Workers is how many messages of one stream are handled at once. Those
+	// with one key are handled one after the other all the same. Zero means 1.
+	Workers int
+
+	// MaxTransactions is how many transactions may be open at once, over all
+	// streams of this runner. Zero means as many as the inbox can carry (for
+	// PostgreSQL one less than the pool's size).
+	MaxTransactions int
+
+	// Buffer is how many messages of one stream may be with this runner,
+	// delivered and not yet settled. It bounds memory, and how far past a
+	// message that is being retried the runner reads. Zero means 256, and at
+	// least Workers.
+	Buffer int
+
+	// HandlerTimeout limits one attempt of the handler. A handler without a
+	// limit could keep its stream for ever, so there is no way to have none.
+	// Zero means 30 s.
+	HandlerTimeout time.Duration
+
+	// AckTimeout limits one acknowledgement. Zero means 10 s.
+	AckTimeout time.Duration
+
+	// DrainTimeout is how long handlers in flight may go on once the runner
+	// stops or their stream is lost, before their context ends. Keep it below
+	// the time that whoever stops the process gives it (Kubernetes: 30 s).
+	// Zero means 20 s.
+	DrainTimeout time.Duration
+
+	// AbandonTimeout is how much longer Run then waits for a handler that
+	// ignores its context, and for commits that are under way, before it
+	// leaves the goroutine behind and returns an error that says so. Zero
+	// means 15 s.
+	AbandonTimeout time.Duration
+
+	// StartTimeout is how long database and broker may be away when Run
+	// starts. Once started, no outage ends Run. Zero means 30 s.
+	StartTimeout time.Duration
+
+	// Retry is the wait between the attempts of a message whose handler
+	// failed. Zero means from 100 ms to 30 s.
+	Retry Backoff
+
+	// Probe is the wait between two looks at a database that is away. Zero
+	// means from 100 ms to 5 s.
+	Probe Backoff
+
+	// Logger gets one line for each problem, and none above the debug level
+	// for a healthy message. Attributes are named by OpenTelemetry's semantic
+	// conventions for messaging. Nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// maxSubscriberBytes is what the column subscriber_id takes.
+const maxSubscriberBytes = 255
+
+// withDefaults returns c with every zero replaced by what the field's comment
+// says. It does not judge.
+func (c Config[Tx]) withDefaults() Config[Tx] {
+	if c.MessageID == nil {
+		c.MessageID = BrokerID
+	}
+	if c.Hash == nil {
+		c.Hash = HashBody
+	}
+	if c.Workers == 0 {
+		c.Workers = 1
+	}
+	if c.Buffer == 0 {
+		c.Buffer = max(256, c.Workers)
+	}
+	setDefault(&c.HandlerTimeout, 30*time.Second)
+	setDefault(&c.AckTimeout, 10*time.Second)
+	setDefault(&c.DrainTimeout, 20*time.Second)
+	setDefault(&c.AbandonTimeout, 15*time.Second)
+	setDefault(&c.StartTimeout, 30*time.Second)
+	c.Retry = c.Retry.withDefaults(100*time.Millisecond, 30*time.Second)
+	c.Probe = c.Probe.withDefaults(100*time.Millisecond, 5*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func setDefault(d *time.Duration, to time.Duration) {
+	if *d == 0 {
+		*d = to
+	}
+}
+
+// validate returns every mistake in c, joined, each naming its field.
+func (c Config[Tx]) validate() error {
+	var v mistakes
+	v.check("Subscriber", checkSubscriber(c.Subscriber))
+	v.part("Source", c.Source)
+	v.part("Inbox", c.Inbox)
+	v.part("Handler", c.Handler)
+	for i, m := range c.Middleware {
+		if m == nil {
+			v.add(fmt.Sprintf("Middleware[%d]", i), "is nil")
+		}
+	}
+	v.notNegative("Workers", int64(c.Workers))
+	v.notNegative("MaxTransactions", int64(c.MaxTransactions))
+	if c.Buffer < c.Workers {
+		v.add("Buffer", "must hold at least one message for each of the %d workers, is %d", c.Workers, c.Buffer)
+	}
+	v.notNegative("HandlerTimeout", int64(c.HandlerTimeout))
+	v.notNegative("AckTimeout", int64(c.AckTimeout))
+	v.notNegative("DrainTimeout", int64(c.DrainTimeout))
+	v.notNegative("AbandonTimeout", int64(c.AbandonTimeout))
+	v.notNegative("StartTimeout", int64(c.StartTimeout))
+	v.check("Retry", c.Retry.validate())
+	v.check("Probe", c.Probe.validate())
+	return errors.Join(v...)
+}
+
+// mistakes collects what is wrong with a Config.
+type mistakes []error
+
+func (v *mistakes) add(field, format string, args ...any) {
+	*v = append(*v, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
+}
+
+func (v *mistakes) check(field string, err error) {
+	if err != nil {
+		v.add(field, "%w", err)
+	}
+}
+
+func (v *mistakes) notNegative(field string, n int64) {
+	if n < 0 {
+		v.add(field, "must not be negative")
+	}
+}
+
+// part checks a required value, and lets it check itself.
+func (v *mistakes) part(field string, value any) {
+	if r := reflect.ValueOf(value); value == nil || r.Kind() == reflect.Pointer && r.IsNil() {
+		v.add(field, "is required, and is nil")
+	} else if own, ok := value.(Validator); ok {
+		v.check(field, own.Validate())
+	}
+}
+
+func checkSubscriber(s string) error {
+	switch {
+	case s == "":
+		return errors.New("is required; it names this subscription in processed_messages")
+	case len(s) > maxSubscriberBytes:
+		return fmt.Errorf("must have at most %d bytes, has %d", maxSubscriberBytes, len(s))
+	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
+		return fmt.Errorf("must be valid UTF-8 without NUL, is %q", s)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The conditions that cost a message no attempt. An Inbox returns errors that
+// wrap them; test with errors.Is.
+var (
+	// ErrOutage says that the database or the broker is away or refuses to
+	// work. The runner pauses, and probes until it is back.
+	ErrOutage = errors.New("outage")
+	// ErrContention says that another transaction was in the way: a lock
+	// timeout, a deadlock, a serialization failure. The runner tries again
+	// soon.
+	ErrContention = errors.New("contention")
+	// ErrOutcomeUnknown says that a commit was sent and its reply never came.
+	// It comes together with ErrOutage.
+	ErrOutcomeUnknown = errors.New("outcome of the commit unknown")
+)
+
+// ErrHandlerTimeout is the cause of a handler's context that ended at
+// Config.HandlerTimeout, and is wrapped by the failure that follows.
+var ErrHandlerTimeout = errors.New("handler exceeded its time limit (Config.HandlerTimeout)")
+
+// ErrDrainTimeout is the cause of a handler's context that ended because a
+// shutdown, or the loss of the stream, had waited for Config.DrainTimeout.
+var ErrDrainTimeout = errors.New("handler was cut short by the shutdown (Config.DrainTimeout)")
+
+// Permanent marks err so that the message is not tried again. It returns nil
+// when err is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+// IsPermanent tells whether err, or an error that it wraps, was marked by
+// Permanent.
+func IsPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return "permanent: " + e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// RetryAfter marks err so that the message is tried again after d rather than
+// after the runner's own backoff. It is a failed attempt all the same. A d of
+// zero or less means at once. It returns nil when err is nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryAfterError{max(d, 0), err}
+}
+
+type retryAfterError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryAfterError) Error() string { return e.err.Error() }
+func (e *retryAfterError) Unwrap() error { return e.err }
+
+// PanicError is the failure of a handler that panicked.
+type PanicError struct {
+	Value any    // what the handler panicked with
+	Stack []byte // the goroutine's stack at the panic
+}
+
+// Error returns the panic's value, without the stack.
+func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }
+
+// Unwrap returns the panic's value when it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// MessageError is what Run returns when a message stops the runner. The
+// message was not acknowledged, and its attempts left no trace in the
+// database.
+type MessageError struct {
+	ID       string // Message.ID; it may be empty or invalid
+	Position string // Message.Position
+	Err      error
+}
+
+// Error names the message and the reason.
+func (e *MessageError) Error() string {
+	return fmt.Sprintf("message %q at %s: %v (it is not acknowledged)", e.ID, e.Position, e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *MessageError) Unwrap() error { return e.Err }

@@ -1,0 +1,182 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Runner reads a Source and lets each message take effect once, through an
+// Inbox. Its methods are safe for concurrent use.
+type Runner[Tx any] struct {
+	cfg          Config[Tx]
+	handler      Handler[Tx] // with the middleware around it
+	log          messageLog
+	gate         gate
+	transactions *semaphore
+	streams      streamSet[Tx]
+	lifecycle    lifecycle
+
+	mu    sync.Mutex
+	abort context.CancelFunc // ends the run; nil before it
+	cause error              // the first reason to abort
+	ran   atomic.Bool
+}
+
+// New returns a runner for cfg. Its error holds every mistake in cfg at once,
+// each naming its field.
+func New[Tx any](cfg Config[Tx]) (*Runner[Tx], error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("consumer.Config:\n%w", err)
+	}
+	if l, ok := cfg.Inbox.(TransactionLimiter); ok && cfg.MaxTransactions == 0 {
+		cfg.MaxTransactions = l.MaxTransactions()
+	}
+	r := &Runner[Tx]{
+		cfg:          cfg,
+		handler:      cfg.Handler,
+		log:          newMessageLog(cfg.Logger, cfg.Subscriber, cfg.Source),
+		gate:         gate{backoff: cfg.Probe},
+		transactions: newSemaphore(cfg.MaxTransactions),
+		lifecycle:    lifecycle{since: time.Now()},
+	}
+	for i := len(cfg.Middleware) - 1; i >= 0; i-- {
+		r.handler = cfg.Middleware[i](r.handler)
+	}
+	return r, nil
+}
+
+// Run checks database and broker, and then handles messages until ctx ends.
+// Then it lets the handlers in flight finish, commits, acknowledges, closes
+// the subscription and returns nil; what was not begun is left to be
+// delivered again. It returns an error when the checks fail, and when it
+// cannot go on: a message without a usable id, one that failed for good
+// (Permanent), or a handler that does not return. Such a message is not
+// acknowledged; errors.As finds it as a *MessageError.
+//
+// Once Run has started, neither database nor broker being away ends it.
+//
+// Run may be called once.
+func (r *Runner[Tx]) Run(ctx context.Context) error {
+	if r.ran.Swap(true) {
+		return errors.New("consumer: Run was called before; make a new Runner with New")
+	}
+	defer r.lifecycle.enter(Stopped)
+	if err := r.check(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("consumer: subscriber %q cannot start: %w", r.cfg.Subscriber, err)
+	}
+	run, abort := context.WithCancel(ctx)
+	defer abort()
+	defer context.AfterFunc(run, func() { r.lifecycle.enter(Draining) })()
+	r.mu.Lock()
+	r.abort = abort
+	r.mu.Unlock()
+
+	r.lifecycle.enter(Running)
+	r.log.started(ctx, r.cfg.Workers, r.cfg.MaxTransactions)
+	err := r.cfg.Source.Run(run, r.serve)
+	err = r.outcome(run, err)
+	r.log.stopped(ctx, err)
+	return err
+}
+
+// outcome returns why the run ended, nil when it was asked to.
+func (r *Runner[Tx]) outcome(run context.Context, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cause != nil {
+		err = r.cause // what the source returned follows from it
+	} else if run.Err() != nil && errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("consumer: subscriber %q: %w", r.cfg.Subscriber, err)
+	}
+	return nil
+}
+
+// fail ends the run because of err, and returns it.
+func (r *Runner[Tx]) fail(err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cause == nil {
+		r.cause = err
+	}
+	r.abort()
+	return err
+}
+
+// prepare fills in what the runner adds to a delivered message.
+func (r *Runner[Tx]) prepare(m *Message) error {
+	id, err := r.cfg.MessageID(m)
+	if err == nil {
+		err = CheckID(id)
+	}
+	if err != nil {
+		return err
+	}
+	m.ID, m.Attempt, m.Hash = id, 1, hash(r.cfg.Hash(m))
+	return nil
+}
+
+// check asks inbox and source what would go wrong.
+func (r *Runner[Tx]) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartTimeout)
+	defer cancel()
+	plan := Plan{
+		Subscriber:     r.cfg.Subscriber,
+		Transactions:   r.cfg.MaxTransactions,
+		Workers:        r.cfg.Workers,
+		HandlerTimeout: r.cfg.HandlerTimeout,
+		DrainTimeout:   r.cfg.DrainTimeout,
+		Warn:           func(problem string) { r.log.warn(ctx, problem) },
+	}
+	for _, part := range []any{r.cfg.Inbox, r.cfg.Source} {
+		if c, ok := part.(Checker); ok {
+			if err := r.checkPart(ctx, c, plan); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkPart tries again while what c needs is away.
+func (r *Runner[Tx]) checkPart(ctx context.Context, c Checker, plan Plan) error {
+	for tries := 1; ; tries++ {
+		err := c.Check(ctx, plan)
+		if !errors.Is(err, ErrOutage) {
+			return err
+		}
+		if tries == 1 {
+			r.log.problem(ctx, "waiting for what is away, to start", err)
+		}
+		r.lifecycle.waitFor(err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("gave up after %v (Config.StartTimeout): %w", r.cfg.StartTimeout, err)
+		case <-time.After(r.cfg.Probe.wait(tries)):
+		}
+	}
+}
+
+// databaseAnswered ends a pause.
+func (r *Runner[Tx]) databaseAnswered() {
+	if away, news := r.gate.open(); news {
+		r.log.resumed(away)
+	}
+}
+
+// databaseAway begins a pause, or goes on with it.
+func (r *Runner[Tx]) databaseAway(err error, probe bool) {
+	if r.gate.close(err, probe) {
+		r.log.paused(err)
+	}
+}

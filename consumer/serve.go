@@ -1,0 +1,238 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// streamRun is the work on one stream, from its start to its end.
+type streamRun[Tx any] struct {
+	*dispatcher
+	runner   *Runner[Tx]
+	stream   Stream
+	log      messageLog
+	stop     chan struct{} // closed when nothing new may begin
+	advanced atomic.Int64  // when a message was last settled, Unix nanoseconds
+}
+
+// serve works on one stream until it ends or ctx does. Then it lets what has
+// begun finish, and leaves the rest to be delivered again.
+func (r *Runner[Tx]) serve(ctx context.Context, stream Stream) error {
+	s := &streamRun[Tx]{
+		dispatcher: newDispatcher(r.cfg.Buffer),
+		runner:     r,
+		stream:     stream,
+		log:        r.log.stream(stream.Name()),
+		stop:       make(chan struct{}),
+	}
+	s.advanced.Store(time.Now().UnixNano())
+	r.streams.add(s)
+	defer r.streams.remove(s)
+
+	// The end of ctx must not reach the handlers: they have DrainTimeout.
+	work, cutShort := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cutShort(nil)
+	var workers sync.WaitGroup
+	for range r.cfg.Workers {
+		workers.Go(func() { s.work(work) })
+	}
+	err := s.fetch(ctx)
+	close(s.stop)
+	s.close()
+	return errors.Join(err, s.drain(&workers, cutShort))
+}
+
+// fetch reads the stream into the dispatcher until either ends.
+func (s *streamRun[Tx]) fetch(ctx context.Context) error {
+	for {
+		room, err := s.room(ctx)
+		if err != nil {
+			return nil // ctx ended
+		}
+		ms, err := s.stream.Next(ctx, room)
+		for _, m := range ms {
+			if err := s.runner.prepare(m); err != nil {
+				return s.runner.fail(&MessageError{ID: m.ID, Position: m.Position, Err: err})
+			}
+			s.add(newTask(m))
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil || errors.Is(err, io.EOF):
+			return nil
+		default: // the source makes a new stream
+			s.log.problem(ctx, "stream lost", err)
+			return nil
+		}
+	}
+}
+
+// drain waits for the workers to finish what they have begun.
+func (s *streamRun[Tx]) drain(workers *sync.WaitGroup, cutShort context.CancelCauseFunc) error {
+	done := make(chan struct{})
+	go func() {
+		workers.Wait()
+		close(done)
+	}()
+	cfg := &s.runner.cfg
+	if waitFor(done, cfg.DrainTimeout) {
+		return nil
+	}
+	cutShort(ErrDrainTimeout)
+	if waitFor(done, cfg.AbandonTimeout) {
+		return nil
+	}
+	return s.runner.fail(fmt.Errorf("stream %s: a handler did not return within %v after its context had ended "+
+		"(Config.AbandonTimeout): its goroutine is left behind; let it heed its context",
+		s.stream.Name(), cfg.AbandonTimeout))
+}
+
+func waitFor(done <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// work handles one message after the other until the stream stops.
+func (s *streamRun[Tx]) work(ctx context.Context) {
+	returned := false
+	defer func() {
+		if !returned { // and not by a panic, which call has made an error of
+			_ = s.runner.fail(errors.New("a handler ended its goroutine with runtime.Goexit; " +
+				"testing.T.FailNow does that"))
+		}
+	}()
+	for !s.stopped() { // look at stop first: select chooses at random
+		select {
+		case <-s.stop:
+		case t := <-s.ready:
+			s.begin(ctx, t)
+		}
+	}
+	returned = true
+}
+
+func (s *streamRun[Tx]) stopped() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// begin handles t, and then what else is ready at once, in one session of the
+// inbox.
+func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
+	r := s.runner
+	probe, ok := r.gate.enter(s.stop)
+	if !ok {
+		return
+	}
+	if !r.transactions.acquire(s.stop) {
+		r.gate.leave(probe)
+		return
+	}
+	defer r.transactions.release()
+	session := openSession(r.cfg.Inbox, r.cfg.Subscriber)
+	defer session.Close(ctx)
+	for {
+		var ahead *task
+		res := r.attempt(ctx, session, t.ms[:], func() []*Message {
+			if ahead = s.another(); ahead != nil {
+				return ahead.ms[:]
+			}
+			return nil
+		})
+		s.act(ctx, t, res, probe)
+		probe = false
+		if ahead == nil && res.fate == settled {
+			ahead = s.another() // perhaps the next of the same key
+		}
+		if ahead == nil {
+			return
+		}
+		if res.fate == away || s.stopped() {
+			s.again(ahead, 0) // it was not begun
+			return
+		}
+		t = ahead
+	}
+}
+
+// another returns a message for a session to go on with. A session that others
+// wait for ends instead.
+func (s *streamRun[Tx]) another() *task {
+	if s.stopped() || s.runner.transactions.crowded() || s.runner.gate.shut.Load() {
+		return nil
+	}
+	return s.take()
+}
+
+// act does what follows from an attempt.
+func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, probe bool) {
+	r := s.runner
+	if res.fate != contended {
+		t.contentions = 0
+	}
+	switch res.fate {
+	case settled:
+		r.databaseAnswered()
+		s.acknowledge(ctx, t, res.verdict)
+	case contended:
+		r.databaseAnswered()
+		s.contended(ctx, t, res.err)
+	case failed:
+		r.databaseAnswered()
+		s.failed(ctx, t, res.err)
+	case away:
+		r.databaseAway(res.err, probe)
+		s.again(t, 0)
+	case cut:
+		r.gate.leave(probe)
+		s.log.message(ctx, t.m, "attempt cut short by the shutdown; the message will be delivered again", res.err)
+	case fatal:
+		r.gate.leave(probe)
+		_ = r.fail(&MessageError{ID: t.m.ID, Position: t.m.Position, Err: res.err})
+	}
+}
+
+// acknowledge is reached only with a row that is known to be committed.
+func (s *streamRun[Tx]) acknowledge(ctx context.Context, t *task, v Verdict) {
+	ackCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
+	defer cancel()
+	err := s.stream.Ack(ackCtx, t.m)
+	s.advanced.Store(time.Now().UnixNano())
+	s.log.settled(ctx, t.m, v, err)
+	s.settled(t)
+}
+
+// failed counts an attempt, and plans the next one.
+func (s *streamRun[Tx]) failed(ctx context.Context, t *task, err error) {
+	wait := s.runner.retryWait(err, t.m.Attempt)
+	s.log.failed(ctx, t.m, err, wait)
+	t.m.Attempt++
+	s.again(t, wait)
+}
+
+// contended tries again soon, unless the message has lost too often.
+func (s *streamRun[Tx]) contended(ctx context.Context, t *task, err error) {
+	t.contentions++
+	if t.contentions > contentionLimit {
+		t.contentions = 0
+		s.failed(ctx, t, err)
+		return
+	}
+	s.log.contended(ctx, t.m, err)
+	s.again(t, contentionBackoff.wait(t.contentions))
+}

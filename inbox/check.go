@@ -1,0 +1,122 @@
+package inbox
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ackafter/ackafter/consumer"
+	"github.com/ackafter/ackafter/migrations"
+)
+
+// Check tells, before the first message, what would go wrong later: tables
+// that are missing, older or newer than this release, a role that may not
+// write them, a server that is read-only or commits asynchronously, a pool or
+// a time limit that is too small. It implements consumer.Checker.
+func (in *Inbox) Check(ctx context.Context, p consumer.Plan) error {
+	if p.Transactions > int(in.pool.Config().MaxConns) {
+		return fmt.Errorf("inbox: Config.MaxTransactions is %d, and the pool has only %d connections: "+
+			"raise pool_max_conns, or lower MaxTransactions", p.Transactions, in.pool.Config().MaxConns)
+	}
+	if err := migrations.Check(ctx, in.pool, in.cfg.Schema); err != nil {
+		return checkFailed(err)
+	}
+	s, err := in.readSettings(ctx)
+	if err != nil {
+		return checkFailed(err)
+	}
+	if err := s.judge(in.cfg, p); err != nil {
+		return err
+	}
+	return in.rehearse(ctx, p.Subscriber)
+}
+
+// rehearse claims a message that does not exist, and rolls back: whatever else
+// keeps a claim from working shows itself now.
+func (in *Inbox) rehearse(ctx context.Context, subscriber string) error {
+	s := &session{in: in, subscriber: subscriber}
+	defer s.Close(ctx)
+	nobody := &consumer.Message{ID: "rehearsal " + rand.Text()}
+	if err := s.claim(ctx, newClaim([]*consumer.Message{nobody})); err != nil {
+		return checkFailed(err)
+	}
+	return nil
+}
+
+// settings is what a server says of itself.
+type settings struct {
+	version                         int
+	syncCommit                      string
+	readOnly, recovery              bool
+	insert, read                    bool
+	idleInTransaction, statementMax time.Duration
+}
+
+func (in *Inbox) readSettings(ctx context.Context) (settings, error) {
+	table := pgx.Identifier{in.cfg.Schema, "processed_messages"}.Sanitize()
+	var s settings
+	var idle, statement int64
+	err := in.pool.QueryRow(ctx, `select current_setting('server_version_num')::int,
+	current_setting('synchronous_commit'),
+	current_setting('default_transaction_read_only')::bool,
+	pg_is_in_recovery(),
+	has_table_privilege($1::text, 'insert'),
+	has_table_privilege($1::text, 'select'),
+	(select setting::bigint from pg_catalog.pg_settings where name = 'idle_in_transaction_session_timeout'),
+	(select setting::bigint from pg_catalog.pg_settings where name = 'statement_timeout')`,
+		pgx.QueryExecModeExec, table).
+		Scan(&s.version, &s.syncCommit, &s.readOnly, &s.recovery, &s.insert, &s.read, &idle, &statement)
+	s.idleInTransaction = time.Duration(idle) * time.Millisecond
+	s.statementMax = time.Duration(statement) * time.Millisecond
+	return s, err
+}
+
+// minServerVersion is the first with pg_current_xact_id.
+const minServerVersion = 130000
+
+func (s settings) judge(cfg Config, p consumer.Plan) error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf("inbox: "+format, args...)) }
+	if s.version < minServerVersion {
+		wrong("the server is PostgreSQL %d; 13 is the oldest that works", s.version/10000)
+	}
+	if s.recovery || s.readOnly {
+		// A failover may be under way, so this may pass.
+		wrong("%w: the server is read-only: connect to the primary (target_session_attrs=read-write)", consumer.ErrOutage)
+	}
+	if !s.insert || !s.read {
+		wrong("the role may not read and write processed_messages: grant select, insert on all tables in schema %s to it",
+			pgx.Identifier{cfg.Schema}.Sanitize())
+	}
+	if s.syncCommit == "off" && !cfg.AllowAsyncCommit {
+		wrong("synchronous_commit is off, so a crash of the server loses transactions whose messages were acknowledged: " +
+			"turn it on for this role (alter role … set synchronous_commit = on), or set Config.AllowAsyncCommit")
+	}
+	if s.idleInTransaction > 0 && p.HandlerTimeout >= s.idleInTransaction {
+		wrong("the handler may take %v (consumer.Config.HandlerTimeout), and the server ends transactions that are idle for %v "+
+			"(idle_in_transaction_session_timeout): lower the first or raise the second", p.HandlerTimeout, s.idleInTransaction)
+	}
+	if s.statementMax > 0 && cfg.LockTimeout >= s.statementMax {
+		wrong("LockTimeout is %v, and the server ends statements after %v (statement_timeout): lower the first or raise the second, "+
+			"since a claim that waits for a rival would look like a failure", cfg.LockTimeout, s.statementMax)
+	}
+	return errors.Join(errs...)
+}
+
+// checkFailed tells what can pass, such as a server that is starting, from
+// what cannot, such as a wrong password.
+func checkFailed(err error) error {
+	var pgErr *pgconn.PgError
+	switch {
+	case errors.Is(err, migrations.ErrOutdated), errors.Is(err, migrations.ErrNewer):
+		return err
+	case errors.As(err, &pgErr) && !isOutage(pgErr) && !isContention(pgErr):
+		return fmt.Errorf("inbox: %w", pgErr) // without ErrOutage, which a claim's error wraps
+	}
+	return fmt.Errorf("inbox: %w: %w", consumer.ErrOutage, err)
+}

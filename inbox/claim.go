@@ -1,0 +1,115 @@
+package inbox
+
+import (
+	"bytes"
+
+	"github.com/ackafter/ackafter/consumer"
+)
+
+// claim is what the database says of the messages of one Process, once per id
+// however often it stands among them.
+type claim struct {
+	ms     []*consumer.Message
+	ids    []string
+	hashes [][]byte       // of the first message with the id; of the row once that was looked up
+	mine   []bool         // whether the row is ours
+	index  map[string]int // by id; nil for a single message
+	xid    string         // of the transaction that holds the claim, if a row is ours
+	err    error          // of a claim that was made ahead
+}
+
+// newClaim returns nil when there is nothing to claim.
+func newClaim(ms []*consumer.Message) *claim {
+	if len(ms) == 0 {
+		return nil
+	}
+	c := &claim{ms: ms, ids: make([]string, 0, len(ms)), hashes: make([][]byte, 0, len(ms))}
+	if len(ms) > 1 {
+		c.index = make(map[string]int, len(ms))
+	}
+	for _, m := range ms {
+		if _, twice := c.index[m.ID]; twice {
+			continue
+		}
+		if c.index != nil {
+			c.index[m.ID] = len(c.ids)
+		}
+		c.ids = append(c.ids, m.ID)
+		c.hashes = append(c.hashes, m.Hash)
+	}
+	c.mine = make([]bool, len(c.ids))
+	return c
+}
+
+// of tells whether c was made for these very messages.
+func (c *claim) of(ms []*consumer.Message) bool {
+	return len(c.ms) == len(ms) && c.ms[0] == ms[0] && c.ms[len(ms)-1] == ms[len(ms)-1]
+}
+
+func (c *claim) at(id string) int { return c.index[id] } // 0 for a single message
+
+// inserted notes a row that the claim inserted.
+func (c *claim) inserted(id, xid string) {
+	c.mine[c.at(id)], c.xid = true, xid
+}
+
+// stored notes the hash of a row that was there before.
+func (c *claim) stored(id string, hash []byte) {
+	c.hashes[c.at(id)] = bytes.Clone(hash)
+}
+
+// notFresh returns the ids whose rows were there before.
+func (c *claim) notFresh() []string {
+	var ids []string
+	for i, mine := range c.mine {
+		if !mine {
+			ids = append(ids, c.ids[i])
+		}
+	}
+	return ids
+}
+
+// fresh returns the messages to apply: the first of each id that is ours.
+func (c *claim) fresh() []*consumer.Message {
+	fresh := make([]*consumer.Message, 0, len(c.ids))
+	c.each(func(_ int, m *consumer.Message, isFresh bool) {
+		if isFresh {
+			fresh = append(fresh, m)
+		}
+	})
+	return fresh
+}
+
+// verdicts tells what became of each message once the transaction has ended.
+func (c *claim) verdicts() []consumer.Verdict {
+	verdicts := make([]consumer.Verdict, len(c.ms))
+	c.each(func(n int, m *consumer.Message, isFresh bool) {
+		switch {
+		case isFresh:
+			verdicts[n] = consumer.Processed
+		case differ(m.Hash, c.hashes[c.at(m.ID)]):
+			verdicts[n] = consumer.Mismatch
+		default:
+			verdicts[n] = consumer.Duplicate
+		}
+	})
+	return verdicts
+}
+
+// each calls f with every message, and whether it is the first of an id that
+// is ours.
+func (c *claim) each(f func(n int, m *consumer.Message, isFresh bool)) {
+	first := 0 // ids stand in the order of their first messages
+	for n, m := range c.ms {
+		i := c.at(m.ID)
+		f(n, m, i == first && c.mine[i])
+		if i == first {
+			first++
+		}
+	}
+}
+
+// differ compares two hashes. A missing one equals every other.
+func differ(a, b []byte) bool {
+	return len(a) > 0 && len(b) > 0 && !bytes.Equal(a, b)
+}

@@ -1,0 +1,122 @@
+package inbox
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ackafter/ackafter/consumer"
+)
+
+// Process implements consumer.Inbox.
+func (in *Inbox) Process(ctx context.Context, subscriber string, ms []*consumer.Message,
+	apply func(ctx context.Context, tx pgx.Tx, fresh []*consumer.Message) error) ([]consumer.Verdict, error) {
+	s := in.Session(subscriber)
+	defer s.Close(ctx)
+	return s.Process(ctx, ms, apply, nil)
+}
+
+// Session implements consumer.SessionInbox. A session holds a connection of
+// the pool from its first Process to Close.
+func (in *Inbox) Session(subscriber string) consumer.Session[pgx.Tx] {
+	return &session{in: in, subscriber: subscriber}
+}
+
+// session is one worker's connection, with at most one transaction open.
+type session struct {
+	in         *Inbox
+	subscriber string
+	conn       *pgxpool.Conn // nil while none is held
+	tx         pgx.Tx        // pgx's view of whatever transaction is open on conn
+	ahead      *claim        // what the last turn claimed for the next Process
+}
+
+// Process implements consumer.Session.
+func (s *session) Process(ctx context.Context, ms []*consumer.Message,
+	apply func(ctx context.Context, tx pgx.Tx, fresh []*consumer.Message) error,
+	next func() []*consumer.Message) ([]consumer.Verdict, error) {
+	if len(ms) == 0 {
+		return nil, nil
+	}
+	done := false
+	defer func() {
+		if !done { // by an error, or by a panic in apply
+			s.rollback(ctx)
+		}
+	}()
+	c, err := s.claimed(ctx, ms)
+	if err != nil {
+		return nil, err
+	}
+	if fresh := c.fresh(); len(fresh) > 0 {
+		if err := s.apply(ctx, apply, fresh); err != nil {
+			return nil, err
+		}
+	}
+	if next != nil {
+		s.ahead = newClaim(next())
+	}
+	if err := s.finish(ctx, c); err != nil {
+		return nil, err
+	}
+	done = true
+	return c.verdicts(), nil
+}
+
+// claimed returns the claim of ms, made ahead or now.
+func (s *session) claimed(ctx context.Context, ms []*consumer.Message) (*claim, error) {
+	c := s.ahead
+	s.ahead = nil
+	if c != nil && c.of(ms) {
+		return c, c.err
+	}
+	c = newClaim(ms)
+	return c, s.claim(ctx, c)
+}
+
+// apply runs the handler, and looks at what it left behind.
+func (s *session) apply(ctx context.Context,
+	apply func(ctx context.Context, tx pgx.Tx, fresh []*consumer.Message) error, fresh []*consumer.Message) error {
+	guard := &guard{}
+	defer guard.end() // for a panic, too
+	err := apply(ctx, &handlerTx{Tx: s.tx, guard: guard}, fresh)
+	if err != nil {
+		return s.in.blame(ctx, s.pg(), err)
+	}
+	return s.in.inspect(ctx, s.pg(), guard.lastError())
+}
+
+func (s *session) pg() *pgconn.PgConn { return s.conn.Conn().PgConn() }
+
+// rollback ends whatever is open, so that the connection can be used again. A
+// connection on which that fails is closed, and then the server rolls back.
+func (s *session) rollback(ctx context.Context) {
+	s.ahead = nil
+	if s.conn == nil {
+		return
+	}
+	if !s.pg().IsClosed() && s.pg().TxStatus() == 'I' && !s.pg().IsBusy() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.in.cfg.CommitTimeout)
+	defer cancel()
+	if _, err := s.conn.Exec(ctx, "rollback"); err != nil {
+		_ = s.conn.Conn().Close(ctx)
+		s.release()
+	}
+}
+
+// Close implements consumer.Session.
+func (s *session) Close(ctx context.Context) {
+	s.rollback(ctx)
+	s.release()
+}
+
+func (s *session) release() {
+	if s.conn != nil {
+		s.conn.Release()
+	}
+	s.conn, s.tx = nil, nil
+}

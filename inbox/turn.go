@@ -1,0 +1,172 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ackafter/ackafter/consumer"
+)
+
+// claim begins a transaction and claims c in it, in one round trip.
+func (s *session) claim(ctx context.Context, c *claim) error {
+	ctx, cancel := context.WithTimeout(ctx, s.in.cfg.ClaimTimeout)
+	defer cancel()
+	var b pgx.Batch
+	if s.conn == nil {
+		conn, err := s.in.pool.Acquire(ctx)
+		if err != nil {
+			return s.in.noConnection(err)
+		}
+		s.conn = conn
+		b.BeginTx(pgx.TxOptions{IsoLevel: s.in.cfg.Isolation}) // to have s.tx
+	} else {
+		b.Queue(s.in.sql.begin)
+	}
+	b.Queue(s.in.sql.claim, s.subscriber, c.ids, c.hashes)
+	results := s.conn.SendBatch(ctx, &b)
+	if tx := results.Tx(); tx != nil {
+		s.tx = tx
+	}
+	return claimFailed(errors.Join(readClaim(results, c), results.Close()))
+}
+
+// finish ends the transaction that holds c: it commits if there was anything
+// to do, and rolls back if not. The claim of s.ahead travels along; what comes
+// of it is for the next Process, and never spoils what this one reports.
+//
+// Each step is skipped by the server when one before it failed, so that
+// nothing is claimed ahead behind a commit that was refused.
+func (s *session) finish(ctx context.Context, c *claim) error {
+	limit := s.in.cfg.CommitTimeout
+	var b pgx.Batch
+	seen := c.notFresh()
+	if len(seen) > 0 {
+		b.Queue(s.in.sql.lookup, s.subscriber, seen)
+	}
+	commits := len(seen) < len(c.ids)
+	if commits {
+		b.Queue(s.in.sql.unchanged, c.xid)
+		b.Queue("commit")
+	} else {
+		b.Queue("rollback")
+	}
+	if s.ahead != nil {
+		limit += s.in.cfg.ClaimTimeout
+		b.Queue(s.in.sql.begin)
+		b.Queue(s.in.sql.claim, s.subscriber, s.ahead.ids, s.ahead.hashes)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	results := s.conn.SendBatch(ctx, &b)
+	err := s.readEnd(results, c, len(seen) > 0, commits)
+	if err == nil && s.ahead != nil {
+		s.ahead.err = claimFailed(readClaim(results, s.ahead))
+	}
+	if closed := results.Close(); err == nil && s.ahead != nil && s.ahead.err == nil {
+		s.ahead.err = claimFailed(closed)
+	}
+	return err
+}
+
+// readEnd reads what became of the transaction.
+func (s *session) readEnd(results pgx.BatchResults, c *claim, looked, commits bool) error {
+	if looked {
+		if err := readHashes(results, c); err != nil {
+			return s.notEnded(err)
+		}
+	}
+	if !commits {
+		_, err := results.Exec()
+		if err != nil {
+			return s.notEnded(err)
+		}
+		return nil
+	}
+	if _, err := results.Exec(); err != nil {
+		return s.notEnded(err)
+	}
+	tag, err := results.Exec()
+	switch {
+	case err != nil:
+		return s.refused(err)
+	case tag.String() != "COMMIT":
+		return fmt.Errorf("%w: the server answered COMMIT with %s", ErrSQLFailed, tag)
+	}
+	return nil
+}
+
+// readClaim reads the replies to begin and claim.
+func readClaim(results pgx.BatchResults, c *claim) error {
+	if _, err := results.Exec(); err != nil {
+		return err
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		values := rows.RawValues() // both are text, which has one format only
+		c.inserted(string(values[0]), string(values[1]))
+	}
+	rows.Close()
+	return rows.Err()
+}
+
+// readHashes reads the reply to lookup.
+func readHashes(results pgx.BatchResults, c *claim) error {
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	var (
+		id   string
+		hash []byte
+	)
+	_, err = pgx.ForEachRow(rows, []any{&id, &hash}, func() error {
+		c.stored(id, hash)
+		return nil
+	})
+	return err
+}
+
+// notEnded explains an error in front of the commit: with it, the server skips
+// the commit.
+func (s *session) notEnded(err error) error {
+	var pgErr *pgconn.PgError
+	switch {
+	case !errors.As(err, &pgErr):
+		return unknown(err)
+	case strings.Contains(pgErr.Message, endedBySQL):
+		return ErrTransactionEnded
+	}
+	return s.in.blame(context.Background(), s.pg(), err)
+}
+
+// refused explains an error of the commit itself. A server that goes on
+// afterwards has given its answer: nothing was committed.
+func (s *session) refused(err error) error {
+	var pgErr *pgconn.PgError
+	switch {
+	case !errors.As(err, &pgErr):
+		return unknown(err)
+	case isSlowHandler(pgErr):
+		return fmt.Errorf("inbox: commit: %w", err)
+	case s.pg().IsClosed():
+		return unknown(err)
+	case isContention(pgErr):
+		return fmt.Errorf("inbox: commit: %w: %w", consumer.ErrContention, err)
+	case isOutage(pgErr):
+		return fmt.Errorf("inbox: commit: %w: %w", consumer.ErrOutage, err)
+	}
+	return fmt.Errorf("inbox: commit refused: %w", err)
+}
+
+func unknown(err error) error {
+	return fmt.Errorf("inbox: commit: %w: %w: %w", consumer.ErrOutage, consumer.ErrOutcomeUnknown, err)
+}
