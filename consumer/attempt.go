@@ -28,10 +28,10 @@ type result struct {
 
 // attempt claims a message, and handles it when it is new. next may give the
 // message that the session is going to get next.
-func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], ms []*Message, next func() []*Message) result {
+func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], p pass, ms []*Message, next func() []*Message) result {
 	var timedOut error
 	apply := func(ctx context.Context, tx Tx, fresh []*Message) error {
-		r.databaseAnswered()
+		r.databaseAnswered(p)
 		ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.HandlerTimeout, ErrHandlerTimeout)
 		defer cancel()
 		err := r.call(ctx, tx, fresh[0])
@@ -47,10 +47,10 @@ func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], ms []*Mes
 		return judge(verdicts[0])
 	case ctx.Err() != nil:
 		return result{fate: cut, err: err}
+	case errors.Is(err, ErrOutage): // also a handler that hung because of it
+		return result{fate: away, err: err}
 	case timedOut != nil:
 		return result{fate: failed, err: timedOut}
-	case errors.Is(err, ErrOutage):
-		return result{fate: away, err: err}
 	case errors.Is(err, ErrContention):
 		return result{fate: contended, err: err}
 	case IsPermanent(err):

@@ -181,10 +181,22 @@ func (v *mistakes) notNegative(field string, n int64) {
 
 // part checks a required value, and lets it check itself.
 func (v *mistakes) part(field string, value any) {
-	if r := reflect.ValueOf(value); value == nil || r.Kind() == reflect.Pointer && r.IsNil() {
+	if isNil(value) {
 		v.add(field, "is required, and is nil")
 	} else if own, ok := value.(Validator); ok {
 		v.check(field, own.Validate())
+	}
+}
+
+// isNil tells whether value is nil, or holds a pointer or a function that is.
+func isNil(value any) bool {
+	switch v := reflect.ValueOf(value); v.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Pointer, reflect.Func:
+		return v.IsNil()
+	default:
+		return false
 	}
 }
 

@@ -21,7 +21,7 @@ func newTask(m *Message) *task { return &task{m: m, ms: [1]*Message{m}} }
 type dispatcher struct {
 	limit int           // how many messages may be held
 	ready chan *task    // to the workers; holds limit, so that no send blocks
-	freed chan struct{} // there is room again
+	freed chan struct{} // room may have become worth using
 
 	mu      sync.Mutex
 	held    int
@@ -40,13 +40,15 @@ func newDispatcher(limit int) *dispatcher {
 	}
 }
 
-// room waits until a message may be added, and returns how many may.
+// room waits until it is worth fetching, and returns how many messages may be
+// added: the workers have nothing to do, or half of the room is free. To fetch
+// one message for each that is settled would cost a wake-up for each.
 func (d *dispatcher) room(ctx context.Context) (int, error) {
 	for {
 		d.mu.Lock()
 		n := d.limit - d.held
 		d.mu.Unlock()
-		if n > 0 {
+		if n > 0 && d.worthFetching(n) {
 			return n, nil
 		}
 		select {
@@ -54,6 +56,19 @@ func (d *dispatcher) room(ctx context.Context) (int, error) {
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
+	}
+}
+
+func (d *dispatcher) worthFetching(room int) bool {
+	return len(d.ready) == 0 || room >= d.limit/2
+}
+
+// wakeFetcher lets room look again. It follows everything that may make it
+// worth fetching.
+func (d *dispatcher) wakeFetcher() {
+	select {
+	case d.freed <- struct{}{}:
+	default: // it is going to look anyway
 	}
 }
 
@@ -72,13 +87,31 @@ func (d *dispatcher) add(t *task) {
 	d.ready <- t
 }
 
+// next waits for a message; it returns nil once stop is closed.
+func (d *dispatcher) next(stop <-chan struct{}) *task {
+	select {
+	case <-stop:
+		return nil
+	case t := <-d.ready:
+		d.taken()
+		return t
+	}
+}
+
 // take returns a message that is ready now, or nil.
 func (d *dispatcher) take() *task {
 	select {
 	case t := <-d.ready:
+		d.taken()
 		return t
 	default:
 		return nil
+	}
+}
+
+func (d *dispatcher) taken() {
+	if len(d.ready) == 0 {
+		d.wakeFetcher()
 	}
 }
 
@@ -87,9 +120,8 @@ func (d *dispatcher) settled(t *task) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.held--
-	select {
-	case d.freed <- struct{}{}:
-	default: // room looks again anyway
+	if d.worthFetching(d.limit - d.held) {
+		d.wakeFetcher()
 	}
 	if len(t.m.Key) == 0 {
 		return

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -22,8 +23,9 @@ var (
 )
 
 // ErrHandlerTimeout is the cause of a handler's context that ended at
-// Config.HandlerTimeout, and is wrapped by the failure that follows.
-var ErrHandlerTimeout = errors.New("handler exceeded its time limit (Config.HandlerTimeout)")
+// Config.HandlerTimeout, and is wrapped by the failure that follows. It wraps
+// context.DeadlineExceeded, whatever the handler made of that.
+var ErrHandlerTimeout = fmt.Errorf("handler exceeded its time limit (Config.HandlerTimeout): %w", context.DeadlineExceeded)
 
 // ErrDrainTimeout is the cause of a handler's context that ended because a
 // shutdown, or the loss of the stream, had waited for Config.DrainTimeout.
@@ -68,14 +70,15 @@ type retryAfterError struct {
 func (e *retryAfterError) Error() string { return e.err.Error() }
 func (e *retryAfterError) Unwrap() error { return e.err }
 
-// PanicError is the failure of a handler that panicked.
+// PanicError is the failure of a handler, or of another function of yours,
+// that panicked.
 type PanicError struct {
-	Value any    // what the handler panicked with
+	Value any    // what it panicked with
 	Stack []byte // the goroutine's stack at the panic
 }
 
 // Error returns the panic's value, without the stack.
-func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
 // Unwrap returns the panic's value when it is an error.
 func (e *PanicError) Unwrap() error {

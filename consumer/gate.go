@@ -15,55 +15,62 @@ type gate struct {
 	shut    atomic.Bool // whether reason is set, readable without the lock
 
 	mu      sync.Mutex
-	reason  error // why the gate is shut; nil while it is open
-	since   time.Time
+	reason  error         // why the gate is shut; nil while it is open
+	since   time.Time     // when it was last shut or opened
 	probes  int           // how many probes have failed, and the first failure
-	probing bool          // a worker is the probe
+	passes  pass          // how many were given to probes
+	probe   pass          // that of the probe under way; zero while there is none
 	changed chan struct{} // closed when the gate opens or the probe gives up
 }
+
+// pass is the leave to try an attempt: zero through the open gate, and a number
+// of its own for each probe. Only the probe can open the gate: any other
+// attempt may have reached the database before it went away.
+type pass uint64
 
 // enter waits until the caller may try an attempt, as the probe or because the
 // gate is open; the caller must then call open, close or leave. ok is false
 // once stop is closed.
-func (g *gate) enter(stop <-chan struct{}) (probe, ok bool) {
+func (g *gate) enter(stop <-chan struct{}) (p pass, ok bool) {
 	for g.shut.Load() {
 		g.mu.Lock()
 		if g.reason == nil {
 			g.mu.Unlock()
 			break
 		}
-		if !g.probing {
-			g.probing = true
+		if g.probe == 0 {
+			g.passes++
+			g.probe, p = g.passes, g.passes
 			wait := g.backoff.wait(g.probes)
 			g.mu.Unlock()
-			return true, g.sleep(wait, stop)
+			return p, g.sleep(p, wait, stop)
 		}
 		changed := g.changed
 		g.mu.Unlock()
 		select {
 		case <-changed:
 		case <-stop:
-			return false, false
+			return 0, false
 		}
 	}
-	return false, true
+	return 0, true
 }
 
 // sleep is what the probe does before its attempt.
-func (g *gate) sleep(wait time.Duration, stop <-chan struct{}) bool {
+func (g *gate) sleep(p pass, wait time.Duration, stop <-chan struct{}) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
 	case <-stop:
-		g.leave(true)
+		g.leave(p)
 		return false
 	}
 }
 
 // close notes that the database is away, and tells whether that is news.
-func (g *gate) close(reason error, probe bool) (news bool) {
+func (g *gate) close(reason error, p pass) (news bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	news = g.reason == nil
@@ -73,54 +80,55 @@ func (g *gate) close(reason error, probe bool) (news bool) {
 		g.shut.Store(true)
 	}
 	g.reason = reason
-	if probe && !news {
+	if !news && p != 0 && p == g.probe {
 		g.probes++
 		g.release()
 	}
 	return news
 }
 
-// open notes that the database has answered, and tells whether that is news
-// and how long it was away.
-func (g *gate) open() (away time.Duration, news bool) {
-	if !g.shut.Load() {
+// open notes that the database has answered an attempt, and tells whether that
+// is news and how long it was away.
+func (g *gate) open(p pass) (away time.Duration, news bool) {
+	if p == 0 {
 		return 0, false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.reason == nil {
+	if p != g.probe {
 		return 0, false
 	}
 	away = time.Since(g.since)
-	g.reason = nil
+	g.reason, g.since = nil, time.Now()
 	g.shut.Store(false)
-	g.probing = false
+	g.probe = 0
 	close(g.changed)
 	return away, true
 }
 
 // leave gives up an attempt that told nothing about the database.
-func (g *gate) leave(probe bool) {
-	if !probe {
+func (g *gate) leave(p pass) {
+	if p == 0 {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.reason != nil {
+	if p == g.probe {
 		g.release()
 	}
 }
 
 // release lets another worker become the probe. The caller holds g.mu.
 func (g *gate) release() {
-	g.probing = false
+	g.probe = 0
 	close(g.changed)
 	g.changed = make(chan struct{})
 }
 
-// state returns why and since when the gate is shut, or nil.
-func (g *gate) state() (reason error, since time.Time) {
+// state returns why the gate is shut, nil while it is open, and since when it
+// is either.
+func (g *gate) state() (since time.Time, reason error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.reason, g.since
+	return g.since, g.reason
 }

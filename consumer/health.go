@@ -11,15 +11,17 @@ import (
 type State uint8
 
 const (
-	// Starting: Run was not called yet, or is checking database and broker.
+	// Starting says that Run was not called yet, or is checking database and
+	// broker.
 	Starting State = iota
-	// Running: messages are handled as they come.
+	// Running says that messages are handled as they come.
 	Running
-	// Paused: database or broker are away. It ends by itself.
+	// Paused says that database or broker are away. It ends by itself.
 	Paused
-	// Draining: handlers in flight are finishing, and nothing new begins.
+	// Draining says that handlers in flight are finishing, and that nothing new
+	// begins.
 	Draining
-	// Stopped: Run has returned.
+	// Stopped says that Run has returned.
 	Stopped
 )
 
@@ -66,14 +68,21 @@ func (r *Runner[Tx]) Health() Health {
 	if h.State != Running {
 		return h
 	}
-	if reason, since := r.gate.state(); reason != nil {
+	since, reason := r.gate.state()
+	if reason != nil {
 		h.State, h.Since, h.Reason = Paused, since, reason.Error()
-	} else if s, ok := r.cfg.Source.(HealthReporter); ok {
+		return h
+	}
+	if s, ok := r.cfg.Source.(HealthReporter); ok {
 		err := s.Health()
 		h.Since = r.lifecycle.sourceSince(err != nil)
 		if err != nil {
 			h.State, h.Reason = Paused, err.Error()
+			return h
 		}
+	}
+	if since.After(h.Since) { // the end of a pause
+		h.Since = since
 	}
 	return h
 }

@@ -51,7 +51,7 @@ func (x Mux[Tx]) Validate() error {
 		errs = append(errs, errors.New("Mux.Handlers is empty"))
 	}
 	for typ, h := range x.Handlers {
-		if h == nil {
+		if isNil(h) {
 			errs = append(errs, fmt.Errorf("Mux.Handlers[%q] is nil", typ))
 		}
 	}

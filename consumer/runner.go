@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,8 +114,14 @@ func (r *Runner[Tx]) fail(err error) error {
 	return err
 }
 
-// prepare fills in what the runner adds to a delivered message.
-func (r *Runner[Tx]) prepare(m *Message) error {
+// prepare fills in what the runner adds to a delivered message. A panic in the
+// user's functions is an error: the same message would bring it again.
+func (r *Runner[Tx]) prepare(m *Message) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("in Config.MessageID or Config.Hash: %w", &PanicError{Value: v, Stack: debug.Stack()})
+		}
+	}()
 	id, err := r.cfg.MessageID(m)
 	if err == nil {
 		err = CheckID(id)
@@ -167,16 +174,16 @@ func (r *Runner[Tx]) checkPart(ctx context.Context, c Checker, plan Plan) error 
 	}
 }
 
-// databaseAnswered ends a pause.
-func (r *Runner[Tx]) databaseAnswered() {
-	if away, news := r.gate.open(); news {
+// databaseAnswered ends a pause, if the attempt was the probe.
+func (r *Runner[Tx]) databaseAnswered(p pass) {
+	if away, news := r.gate.open(p); news {
 		r.log.resumed(away)
 	}
 }
 
 // databaseAway begins a pause, or goes on with it.
-func (r *Runner[Tx]) databaseAway(err error, probe bool) {
-	if r.gate.close(err, probe) {
+func (r *Runner[Tx]) databaseAway(err error, p pass) {
+	if r.gate.close(err, p) {
 		r.log.paused(err)
 	}
 }

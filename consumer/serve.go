@@ -113,9 +113,7 @@ func (s *streamRun[Tx]) work(ctx context.Context) {
 		}
 	}()
 	for !s.stopped() { // look at stop first: select chooses at random
-		select {
-		case <-s.stop:
-		case t := <-s.ready:
+		if t := s.next(s.stop); t != nil {
 			s.begin(ctx, t)
 		}
 	}
@@ -135,29 +133,29 @@ func (s *streamRun[Tx]) stopped() bool {
 // inbox.
 func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
 	r := s.runner
-	probe, ok := r.gate.enter(s.stop)
-	if !ok {
-		return
-	}
 	if !r.transactions.acquire(s.stop) {
-		r.gate.leave(probe)
 		return
 	}
 	defer r.transactions.release()
+	p, ok := r.gate.enter(s.stop) // after the wait for a turn, in which the database may have gone
+	if !ok {
+		return
+	}
 	session := openSession(r.cfg.Inbox, r.cfg.Subscriber)
 	defer session.Close(ctx)
+	began := time.Now()
 	for {
 		var ahead *task
-		res := r.attempt(ctx, session, t.ms[:], func() []*Message {
-			if ahead = s.another(); ahead != nil {
+		res := r.attempt(ctx, session, p, t.ms[:], func() []*Message {
+			if ahead = s.another(began); ahead != nil {
 				return ahead.ms[:]
 			}
 			return nil
 		})
-		s.act(ctx, t, res, probe)
-		probe = false
+		s.act(ctx, t, res, p)
+		p = 0
 		if ahead == nil && res.fate == settled {
-			ahead = s.another() // perhaps the next of the same key
+			ahead = s.another(began) // perhaps the next of the same key
 		}
 		if ahead == nil {
 			return
@@ -170,39 +168,44 @@ func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
 	}
 }
 
-// another returns a message for a session to go on with. A session that others
-// wait for ends instead.
-func (s *streamRun[Tx]) another() *task {
-	if s.stopped() || s.runner.transactions.crowded() || s.runner.gate.shut.Load() {
+// sessionTurn is how long a session may go on while others wait for theirs:
+// long enough to gain from keeping a connection, short enough to be fair.
+const sessionTurn = 20 * time.Millisecond
+
+// another returns a message for a session to go on with, or nil when it should
+// end.
+func (s *streamRun[Tx]) another(began time.Time) *task {
+	r := s.runner
+	if s.stopped() || r.gate.shut.Load() || r.transactions.crowded() && time.Since(began) > sessionTurn {
 		return nil
 	}
 	return s.take()
 }
 
 // act does what follows from an attempt.
-func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, probe bool) {
+func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, p pass) {
 	r := s.runner
 	if res.fate != contended {
 		t.contentions = 0
 	}
 	switch res.fate {
 	case settled:
-		r.databaseAnswered()
+		r.databaseAnswered(p)
 		s.acknowledge(ctx, t, res.verdict)
 	case contended:
-		r.databaseAnswered()
+		r.databaseAnswered(p)
 		s.contended(ctx, t, res.err)
 	case failed:
-		r.databaseAnswered()
+		r.databaseAnswered(p)
 		s.failed(ctx, t, res.err)
 	case away:
-		r.databaseAway(res.err, probe)
+		r.databaseAway(res.err, p)
 		s.again(t, 0)
 	case cut:
-		r.gate.leave(probe)
+		r.gate.leave(p)
 		s.log.message(ctx, t.m, "attempt cut short by the shutdown; the message will be delivered again", res.err)
 	case fatal:
-		r.gate.leave(probe)
+		r.gate.leave(p)
 		_ = r.fail(&MessageError{ID: t.m.ID, Position: t.m.Position, Err: res.err})
 	}
 }

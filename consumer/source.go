@@ -36,12 +36,12 @@ type Stream interface {
 	// for logs: "orders/3", "queue orders".
 	Name() string
 
-	// Next blocks for the first message, adds what is already there up to max
-	// (at least 1), and never waits for more. It returns io.EOF when the
+	// Next blocks for the first message, adds what is already there up to
+	// limit (at least 1), and never waits for more. It returns io.EOF when the
 	// stream has ended, for whatever reason, and ctx's error when ctx ended
 	// first; a message that it returned is never returned again by the same
 	// stream. Next is called by one goroutine at a time.
-	Next(ctx context.Context, max int) ([]*Message, error)
+	Next(ctx context.Context, limit int) ([]*Message, error)
 
 	// Ack acknowledges messages of this stream, each once, in any order, from
 	// any goroutine. nil promises nothing: an acknowledgement may still be

@@ -24,11 +24,11 @@ func (in *Inbox) Check(ctx context.Context, p consumer.Plan) error {
 			"raise pool_max_conns, or lower MaxTransactions", p.Transactions, in.pool.Config().MaxConns)
 	}
 	if err := migrations.Check(ctx, in.pool, in.cfg.Schema); err != nil {
-		return checkFailed(err)
+		return in.checkFailed(err)
 	}
 	s, err := in.readSettings(ctx)
 	if err != nil {
-		return checkFailed(err)
+		return in.checkFailed(err)
 	}
 	if err := s.judge(in.cfg, p); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (in *Inbox) rehearse(ctx context.Context, subscriber string) error {
 	defer s.Close(ctx)
 	nobody := &consumer.Message{ID: "rehearsal " + rand.Text()}
 	if err := s.claim(ctx, newClaim([]*consumer.Message{nobody})); err != nil {
-		return checkFailed(err)
+		return in.checkFailed(err)
 	}
 	return nil
 }
@@ -110,13 +110,18 @@ func (s settings) judge(cfg Config, p consumer.Plan) error {
 
 // checkFailed tells what can pass, such as a server that is starting, from
 // what cannot, such as a wrong password.
-func checkFailed(err error) error {
+func (in *Inbox) checkFailed(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
 	case errors.Is(err, migrations.ErrOutdated), errors.Is(err, migrations.ErrNewer):
 		return err
+	case errors.As(err, &pgErr) && pgErr.Code == insufficientPrivilege:
+		return fmt.Errorf("inbox: %w: grant usage on schema %[2]s, and select, insert on all tables in schema %[2]s, "+
+			"to this role", pgErr, pgx.Identifier{in.cfg.Schema}.Sanitize())
 	case errors.As(err, &pgErr) && !isOutage(pgErr) && !isContention(pgErr):
-		return fmt.Errorf("inbox: %w", pgErr) // without ErrOutage, which a claim's error wraps
+		return fmt.Errorf("inbox: %w", pgErr) // without the ErrOutage of a claim's error
+	case errors.Is(err, consumer.ErrOutage):
+		return err
 	}
 	return fmt.Errorf("inbox: %w: %w", consumer.ErrOutage, err)
 }

@@ -41,11 +41,6 @@ func newClaim(ms []*consumer.Message) *claim {
 	return c
 }
 
-// of tells whether c was made for these very messages.
-func (c *claim) of(ms []*consumer.Message) bool {
-	return len(c.ms) == len(ms) && c.ms[0] == ms[0] && c.ms[len(ms)-1] == ms[len(ms)-1]
-}
-
 func (c *claim) at(id string) int { return c.index[id] } // 0 for a single message
 
 // inserted notes a row that the claim inserted.

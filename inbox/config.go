@@ -67,21 +67,24 @@ func (c Config) withDefaults() Config {
 func (c Config) validate(pool *pgxpool.Pool) error {
 	var errs []error
 	if pool == nil {
-		errs = append(errs, errors.New("pool is nil"))
+		errs = append(errs, errors.New("inbox: the pool is nil"))
+	}
+	if err := migrations.ValidSchema(c.Schema); err != nil {
+		errs = append(errs, fmt.Errorf("inbox.Config.Schema: %w", err))
 	}
 	switch c.Isolation {
 	case pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable:
 	default:
-		errs = append(errs, fmt.Errorf("Isolation: %q is none of PostgreSQL's", c.Isolation))
+		errs = append(errs, fmt.Errorf("inbox.Config.Isolation: %q is none of PostgreSQL's", c.Isolation))
 	}
 	if c.LockTimeout < 0 {
-		errs = append(errs, fmt.Errorf("LockTimeout: must not be negative, is %v", c.LockTimeout))
+		errs = append(errs, fmt.Errorf("inbox.Config.LockTimeout: must not be negative, is %v", c.LockTimeout))
 	}
 	if c.ClaimTimeout <= c.LockTimeout {
-		errs = append(errs, fmt.Errorf("ClaimTimeout: must exceed LockTimeout (%v), is %v", c.LockTimeout, c.ClaimTimeout))
+		errs = append(errs, fmt.Errorf("inbox.Config.ClaimTimeout: must exceed LockTimeout (%v), is %v", c.LockTimeout, c.ClaimTimeout))
 	}
 	if c.CommitTimeout < 0 {
-		errs = append(errs, fmt.Errorf("CommitTimeout: must not be negative, is %v", c.CommitTimeout))
+		errs = append(errs, fmt.Errorf("inbox.Config.CommitTimeout: must not be negative, is %v", c.CommitTimeout))
 	}
 	return errors.Join(errs...)
 }

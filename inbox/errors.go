@@ -38,6 +38,8 @@ const (
 	readOnlyTransaction  = "25006" // after a failover, the old primary says this
 	idleInTransaction    = "25P03" // idle_in_transaction_session_timeout
 	transactionTimeout   = "25P04"
+
+	insufficientPrivilege = "42501"
 )
 
 func isContention(err *pgconn.PgError) bool {

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -67,12 +68,12 @@ func (s *session) Process(ctx context.Context, ms []*consumer.Message,
 
 // claimed returns the claim of ms, made ahead or now.
 func (s *session) claimed(ctx context.Context, ms []*consumer.Message) (*claim, error) {
-	c := s.ahead
-	s.ahead = nil
-	if c != nil && c.of(ms) {
+	if c := s.ahead; c != nil && slices.Equal(c.ms, ms) {
+		s.ahead = nil
 		return c, c.err
 	}
-	c = newClaim(ms)
+	s.rollback(ctx) // or what is open would be committed together with ms
+	c := newClaim(ms)
 	return c, s.claim(ctx, c)
 }
 

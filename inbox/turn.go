@@ -27,12 +27,20 @@ func (s *session) claim(ctx context.Context, c *claim) error {
 	} else {
 		b.Queue(s.in.sql.begin)
 	}
-	b.Queue(s.in.sql.claim, s.subscriber, c.ids, c.hashes)
+	s.queueClaim(&b, c)
 	results := s.conn.SendBatch(ctx, &b)
 	if tx := results.Tx(); tx != nil {
 		s.tx = tx
 	}
 	return claimFailed(errors.Join(readClaim(results, c), results.Close()))
+}
+
+func (s *session) queueClaim(b *pgx.Batch, c *claim) {
+	if len(c.ids) == 1 {
+		b.Queue(s.in.sql.claimOne, s.subscriber, c.ids[0], c.hashes[0])
+		return
+	}
+	b.Queue(s.in.sql.claim, s.subscriber, c.ids, c.hashes)
 }
 
 // finish ends the transaction that holds c: it commits if there was anything
@@ -58,7 +66,7 @@ func (s *session) finish(ctx context.Context, c *claim) error {
 	if s.ahead != nil {
 		limit += s.in.cfg.ClaimTimeout
 		b.Queue(s.in.sql.begin)
-		b.Queue(s.in.sql.claim, s.subscriber, s.ahead.ids, s.ahead.hashes)
+		s.queueClaim(&b, s.ahead)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()

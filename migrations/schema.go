@@ -20,6 +20,13 @@ const maxIdentifier = 63
 // schemaInSQL finds the schema where the SQL files use it as an identifier: before a table, and where it is created.
 var schemaInSQL = regexp.MustCompile(`\backafter\.[a-z_]|\bschema if not exists ackafter;`)
 
+// ValidSchema returns an error that says why schema cannot hold the tables, or nil. The empty name stands for
+// [DefaultSchema]. It asks no database.
+func ValidSchema(schema string) error {
+	_, err := resolveSchema(schema)
+	return err
+}
+
 // resolveSchema turns the empty name into the default and refuses names that cannot be used.
 func resolveSchema(schema string) (string, error) {
 	if schema == "" {

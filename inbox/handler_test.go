@@ -1,0 +1,277 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ackafter/ackafter/consumer"
+	"github.com/ackafter/ackafter/inbox"
+)
+
+// do makes a handler that has an effect and then runs f.
+func (b *bench) do(f func(ctx context.Context, tx pgx.Tx) error) apply {
+	return func(ctx context.Context, tx pgx.Tx, fresh []*consumer.Message) error {
+		if err := b.record(ctx, tx, fresh); err != nil {
+			return err
+		}
+		return f(ctx, tx)
+	}
+}
+
+func sql(statements ...string) func(ctx context.Context, tx pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		for _, s := range statements {
+			if _, err := tx.Exec(ctx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func TestTransactionEndedBySQLIsNoticed(t *testing.T) {
+	for name, statements := range map[string][]string{
+		"rollback":           {"rollback"},
+		"rollback; begin":    {"rollback", "begin"},
+		"in one statement":   {"rollback; begin"},
+		"rollback and chain": {"rollback and chain"},
+		"abort, work, begin": {"abort", "begin", "create temp table t (i int) on commit drop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, inbox.Config{})
+			_, err := b.process(b.do(sql(statements...)), message("m1", "x"))
+			require.ErrorIs(t, err, inbox.ErrTransactionEnded)
+			require.NotErrorIs(t, err, consumer.ErrOutage)
+			b.requireEffects(0)
+			b.requireIdle()
+		})
+	}
+}
+
+// What a handler commits by itself cannot be taken back, but its row is
+// committed with it, so that it is not repeated either.
+func TestCommitBySQLIsNoticed(t *testing.T) {
+	for name, statements := range map[string][]string{
+		"commit":           {"commit"},
+		"commit; begin":    {"commit", "begin"},
+		"commit and chain": {"commit and chain"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, inbox.Config{})
+			_, err := b.process(b.do(sql(statements...)), message("m1", "x"))
+			require.ErrorIs(t, err, inbox.ErrTransactionEnded)
+			got, err := b.process(b.record, message("m1", "x"))
+			require.NoError(t, err)
+			require.Equal(t, verdicts(consumer.Duplicate), got)
+			b.requireEffects(1)
+		})
+	}
+}
+
+func TestSwallowedSQLErrorFails(t *testing.T) {
+	swallow := map[string]func(ctx context.Context, tx pgx.Tx){
+		"exec":      func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "select 1/0") },
+		"query row": func(ctx context.Context, tx pgx.Tx) { _ = tx.QueryRow(ctx, "select 1/0").Scan(new(int)) },
+		"query": func(ctx context.Context, tx pgx.Tx) {
+			rows, _ := tx.Query(ctx, "select 1/0")
+			_, _ = pgx.CollectRows(rows, pgx.RowTo[int])
+		},
+		"batch": func(ctx context.Context, tx pgx.Tx) {
+			var batch pgx.Batch
+			batch.Queue("select 1/0")
+			_ = tx.SendBatch(ctx, &batch).Close()
+		},
+		"savepoint": func(ctx context.Context, tx pgx.Tx) {
+			sp, _ := tx.Begin(ctx)
+			_, _ = sp.Exec(ctx, "select 1/0")
+		},
+	}
+	for name, f := range swallow {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, inbox.Config{})
+			_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+				f(ctx, tx)
+				return nil
+			}), message("m1", "x"))
+			require.ErrorIs(t, err, inbox.ErrSQLFailed)
+			require.ErrorContains(t, err, "division by zero", "the error must name the cause")
+			b.requireEffects(0)
+			b.requireIdle()
+		})
+	}
+}
+
+func TestSavepointKeepsTheTransaction(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+		sp, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		require.Error(t, sql("select 1/0")(ctx, sp))
+		require.NoError(t, sp.Rollback(ctx))
+		return pgx.BeginFunc(ctx, tx, func(sp pgx.Tx) error { return sql("select 1")(ctx, sp) })
+	}), message("m1", "x"))
+	require.NoError(t, err)
+	b.requireEffects(1)
+}
+
+func TestHandlerCannotEndTheTransaction(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+		require.ErrorIs(t, tx.Commit(ctx), inbox.ErrNotYours)
+		require.ErrorIs(t, tx.Rollback(ctx), inbox.ErrNotYours)
+		require.PanicsWithValue(t, inbox.ErrNotYours, func() { tx.Conn() })
+		sp, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		require.PanicsWithValue(t, inbox.ErrNotYours, func() { sp.Conn() })
+		return sp.Commit(ctx)
+	}), message("m1", "x"))
+	require.NoError(t, err)
+	b.requireEffects(1)
+}
+
+// A goroutine that a handler leaves behind must not write through a connection
+// that belongs to somebody else by then.
+func TestTransactionIsUnusableAfterTheHandler(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	var kept, savepoint pgx.Tx
+	_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) (err error) {
+		kept = tx
+		savepoint, err = tx.Begin(ctx)
+		return err
+	}), message("m1", "x"))
+	require.NoError(t, err)
+	for _, tx := range []pgx.Tx{kept, savepoint} {
+		require.ErrorIs(t, sql("select 1")(b.ctx, tx), pgx.ErrTxClosed)
+		_, err := tx.Query(b.ctx, "select 1")
+		require.ErrorIs(t, err, pgx.ErrTxClosed)
+		require.ErrorIs(t, tx.QueryRow(b.ctx, "select 1").Scan(new(int)), pgx.ErrTxClosed)
+		_, err = tx.Begin(b.ctx)
+		require.ErrorIs(t, err, pgx.ErrTxClosed)
+		var batch pgx.Batch
+		batch.Queue("select 1")
+		require.ErrorIs(t, tx.SendBatch(b.ctx, &batch).Close(), pgx.ErrTxClosed)
+		_, err = tx.CopyFrom(b.ctx, pgx.Identifier{b.Schema, "effects"}, []string{"id"}, pgx.CopyFromRows(nil))
+		require.ErrorIs(t, err, pgx.ErrTxClosed)
+		_, err = tx.Prepare(b.ctx, "p", "select 1")
+		require.ErrorIs(t, err, pgx.ErrTxClosed)
+	}
+	require.ErrorIs(t, savepoint.Commit(b.ctx), pgx.ErrTxClosed)
+	require.ErrorIs(t, savepoint.Rollback(b.ctx), pgx.ErrTxClosed)
+	b.requireEffects(1)
+}
+
+func TestRowsLeftOpenFail(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Query(ctx, "select generate_series(1, 100000)")
+		return err
+	}), message("m1", "x"))
+	require.ErrorIs(t, err, inbox.ErrTransactionBusy)
+	b.requireEffects(0)
+	b.requireIdle()
+}
+
+func TestDeferredConstraintIsAnAnswer(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	b.MustExec(t, "alter table %s.effects add unique (id) deferrable initially deferred")
+	twice := b.do(sql(b.SQL("insert into %s.effects values ('m1')")))
+	_, err := b.process(twice, message("m1", "x"))
+	require.ErrorContains(t, err, "duplicate key value")
+	require.NotErrorIs(t, err, consumer.ErrOutage, "the server has answered")
+	require.NotErrorIs(t, err, consumer.ErrOutcomeUnknown)
+	b.requireEffects(0)
+	b.requireIdle()
+}
+
+func TestLargeObjects(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+		objects := tx.LargeObjects()
+		id, err := objects.Create(ctx, 0)
+		require.NoError(t, err)
+		return objects.Unlink(ctx, id)
+	}), message("m1", "x"))
+	require.NoError(t, err)
+	b.requireEffects(1)
+}
+
+func TestConnectionLostInHandlerIsAnOutage(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	kill := func(ctx context.Context, tx pgx.Tx) error {
+		var pid int
+		require.NoError(t, tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid))
+		b.MustExec(t, "select pg_terminate_backend($1, 5000)", pid)
+		return nil
+	}
+	for name, f := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"reported": func(ctx context.Context, tx pgx.Tx) error {
+			return errors.Join(kill(ctx, tx), sql("select 1")(ctx, tx))
+		},
+		"swallowed": func(ctx context.Context, tx pgx.Tx) error {
+			_, _ = kill(ctx, tx), sql("select 1")(ctx, tx)
+			return nil
+		},
+		"unnoticed": kill,
+	} {
+		_, err := b.process(b.do(f), message("m1", "x"))
+		require.ErrorIs(t, err, consumer.ErrOutage, name)
+		b.requireEffects(0)
+	}
+	_, err := b.process(b.record, message("m1", "x"))
+	require.NoError(t, err)
+	b.requireEffects(1)
+}
+
+// A handler that talks to others has troubles of its own.
+func TestHandlersOwnNetworkErrorIsNoOutage(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	for _, own := range []error{
+		&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded},
+		fmt.Errorf("call the tax service: %w", context.DeadlineExceeded),
+	} {
+		_, err := b.process(b.do(func(context.Context, pgx.Tx) error { return own }), message("m1", "x"))
+		require.ErrorIs(t, err, own)
+		require.NotErrorIs(t, err, consumer.ErrOutage)
+		require.NotErrorIs(t, err, consumer.ErrContention)
+	}
+	b.requireEffects(0)
+}
+
+// pgx closes a connection whose context ends, which must not look as if the
+// server had.
+func TestHandlersOwnTimeoutIsNoOutage(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		return sql("select pg_sleep(30)")(ctx, tx)
+	}), message("m1", "x"))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, consumer.ErrOutage)
+	b.requireEffects(0)
+	b.requireIdle()
+}
+
+func TestServersLimitForIdleTransactionsIsTheHandlersFault(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, sql("set local idle_in_transaction_session_timeout = 20")(ctx, tx))
+		var pid int
+		require.NoError(t, tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid))
+		require.Eventually(t, func() bool { // meanwhile, the transaction is idle
+			return b.Int(t, "select count(*) from pg_stat_activity where pid = $1", pid) == 0
+		}, 10*time.Second, 5*time.Millisecond)
+		return nil
+	}), message("m1", "x"))
+	require.ErrorContains(t, err, "idle-in-transaction timeout")
+	require.NotErrorIs(t, err, consumer.ErrOutage)
+	b.requireEffects(0)
+}
