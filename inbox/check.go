@@ -23,6 +23,10 @@ func (in *Inbox) Check(ctx context.Context, p consumer.Plan) error {
 		return fmt.Errorf("inbox: Config.MaxTransactions is %d, and the pool has only %d connections: "+
 			"raise pool_max_conns, or lower MaxTransactions", p.Transactions, in.pool.Config().MaxConns)
 	}
+	if p.Transactions > 0 && p.Transactions < p.Workers {
+		p.Warn(fmt.Sprintf("only %d of %d workers can be in a transaction at once: raise pool_max_conns or "+
+			"Config.MaxTransactions, or lower Config.Workers", p.Transactions, p.Workers))
+	}
 	if err := migrations.Check(ctx, in.pool, in.cfg.Schema); err != nil {
 		return in.checkFailed(err)
 	}

@@ -87,6 +87,13 @@ func TestCheckNamesCauseAndCure(t *testing.T) {
 	greedy := plan
 	greedy.Transactions = 100
 	require.ErrorContains(t, b.Check(b.ctx, greedy), "pool_max_conns")
+
+	var warned string
+	crowded := plan
+	crowded.Workers = 9
+	crowded.Warn = func(problem string) { warned = problem }
+	require.NoError(t, b.Check(b.ctx, crowded))
+	require.Contains(t, warned, "4 of 9 workers")
 }
 
 func TestCheckRefusesANewerSchema(t *testing.T) {

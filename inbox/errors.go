@@ -119,7 +119,8 @@ func (in *Inbox) blame(ctx context.Context, conn *pgconn.PgConn, err error) erro
 }
 
 // inspect looks at what a handler that returned nil left behind. lastErr is
-// the last error that its transaction returned, if any.
+// the last error that its transaction returned, if any. Whether the transaction
+// is still the same, only the server can tell: see statements.unchanged.
 func (in *Inbox) inspect(ctx context.Context, conn *pgconn.PgConn, lastErr error) error {
 	switch {
 	case conn.IsClosed():
@@ -129,8 +130,6 @@ func (in *Inbox) inspect(ctx context.Context, conn *pgconn.PgConn, lastErr error
 		return in.blame(ctx, conn, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr))
 	case conn.IsBusy():
 		return ErrTransactionBusy
-	case conn.TxStatus() == 'I':
-		return ErrTransactionEnded
 	case conn.TxStatus() == 'E' && lastErr != nil:
 		return in.blame(ctx, conn, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr))
 	case conn.TxStatus() == 'E':

@@ -157,12 +157,22 @@ func TestIsolationIsWhatTheConfigSays(t *testing.T) {
 	b := newBench(t, inbox.Config{Isolation: pgx.Serializable})
 	d := newDefaultIsolation(t)
 	for in, want := range map[*bench]string{b: "serializable", d: "read committed"} {
-		var got string
-		_, err := in.process(func(ctx context.Context, tx pgx.Tx, _ []*consumer.Message) error {
-			return tx.QueryRow(ctx, "show transaction_isolation").Scan(&got)
-		}, message("m1", "x"))
+		var got []string
+		show := func(ctx context.Context, tx pgx.Tx, _ []*consumer.Message) error {
+			var level string
+			err := tx.QueryRow(ctx, "show transaction_isolation").Scan(&level)
+			got = append(got, level)
+			return err
+		}
+		s := in.session()
+		first, ahead, later := message("m1", "x"), message("m2", "x"), message("m3", "x")
+		_, err := s.Process(in.ctx, []*consumer.Message{first}, show, then(ahead))
 		require.NoError(t, err)
-		require.Equal(t, want, got)
+		for _, m := range []*consumer.Message{ahead, later} {
+			_, err := s.Process(in.ctx, []*consumer.Message{m}, show, nil)
+			require.NoError(t, err)
+		}
+		require.Equal(t, []string{want, want, want}, got)
 	}
 }
 
