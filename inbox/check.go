@@ -54,29 +54,42 @@ func (in *Inbox) rehearse(ctx context.Context, subscriber string) error {
 
 // settings is what a server says of itself.
 type settings struct {
-	version                         int
-	syncCommit                      string
-	readOnly, recovery              bool
-	insert, read                    bool
-	idleInTransaction, statementMax time.Duration
+	version            int
+	syncCommit         string
+	standbys           bool // synchronous ones are named
+	readOnly, recovery bool
+	insert, read       bool
+	pooler             bool // stands between us and the server
+	prepares           bool // pgx keeps prepared statements
+
+	// Limits of the server; zero is none.
+	idleInTransaction, transactionMax, statementMax time.Duration
 }
 
 func (in *Inbox) readSettings(ctx context.Context) (settings, error) {
 	table := pgx.Identifier{in.cfg.Schema, "processed_messages"}.Sanitize()
 	var s settings
-	var idle, statement int64
-	err := in.pool.QueryRow(ctx, `select current_setting('server_version_num')::int,
+	conn, err := in.pool.Acquire(ctx)
+	if err != nil {
+		return s, err
+	}
+	defer conn.Release()
+	var pid uint32
+	err = conn.QueryRow(ctx, `select pg_backend_pid(), current_setting('server_version_num')::int,
 	current_setting('synchronous_commit'),
+	current_setting('synchronous_standby_names') <> '',
 	current_setting('default_transaction_read_only')::bool,
 	pg_is_in_recovery(),
 	has_table_privilege($1::text, 'insert'),
 	has_table_privilege($1::text, 'select'),
-	(select setting::bigint from pg_catalog.pg_settings where name = 'idle_in_transaction_session_timeout'),
-	(select setting::bigint from pg_catalog.pg_settings where name = 'statement_timeout')`,
+	current_setting('idle_in_transaction_session_timeout')::interval,
+	coalesce(current_setting('transaction_timeout', true), '0')::interval,
+	current_setting('statement_timeout')::interval`,
 		pgx.QueryExecModeExec, table).
-		Scan(&s.version, &s.syncCommit, &s.readOnly, &s.recovery, &s.insert, &s.read, &idle, &statement)
-	s.idleInTransaction = time.Duration(idle) * time.Millisecond
-	s.statementMax = time.Duration(statement) * time.Millisecond
+		Scan(&pid, &s.version, &s.syncCommit, &s.standbys, &s.readOnly, &s.recovery, &s.insert, &s.read,
+			&s.idleInTransaction, &s.transactionMax, &s.statementMax)
+	s.pooler = pid != conn.Conn().PgConn().PID()
+	s.prepares = conn.Conn().Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
 	return s, err
 }
 
@@ -101,13 +114,25 @@ func (s settings) judge(cfg Config, p consumer.Plan) error {
 		wrong("synchronous_commit is off, so a crash of the server loses transactions whose messages were acknowledged: " +
 			"turn it on for this role (alter role … set synchronous_commit = on), or set Config.AllowAsyncCommit")
 	}
-	if s.idleInTransaction > 0 && p.HandlerTimeout >= s.idleInTransaction {
-		wrong("the handler may take %v (consumer.Config.HandlerTimeout), and the server ends transactions that are idle for %v "+
-			"(idle_in_transaction_session_timeout): lower the first or raise the second", p.HandlerTimeout, s.idleInTransaction)
+	tooShort := func(name string, limit time.Duration) {
+		if limit > 0 && p.HandlerTimeout >= limit {
+			wrong("the handler may take %v (consumer.Config.HandlerTimeout), and the server gives a transaction only %v "+
+				"(%s): lower the first or raise the second", p.HandlerTimeout, limit, name)
+		}
 	}
+	tooShort("idle_in_transaction_session_timeout", s.idleInTransaction)
+	tooShort("transaction_timeout", s.transactionMax)
 	if s.statementMax > 0 && cfg.LockTimeout >= s.statementMax {
 		wrong("LockTimeout is %v, and the server ends statements after %v (statement_timeout): lower the first or raise the second, "+
 			"since a claim that waits for a rival would look like a failure", cfg.LockTimeout, s.statementMax)
+	}
+	if s.syncCommit == "local" && s.standbys {
+		p.Warn("synchronous_commit is local although synchronous standbys are named: " +
+			"a failover loses transactions whose messages were acknowledged")
+	}
+	if s.pooler && s.prepares {
+		p.Warn("a pooler stands in front of the server, and pgx keeps prepared statements: if it pools transactions " +
+			"(PgBouncer before 1.21, or with max_prepared_statements = 0), set default_query_exec_mode=exec")
 	}
 	return errors.Join(errs...)
 }

@@ -2,13 +2,13 @@
 // apply them in the same transaction, and commits, so that each message takes
 // effect once however often it is delivered.
 //
-//	begin                                                 ┐
-//	set local lock_timeout                                ├ one round trip
+//	begin                                                   ┐ one round trip
 //	insert into processed_messages … on conflict do nothing ┘
-//	no row inserted?  → roll back: it is a duplicate
+//	no row inserted?  → it is a duplicate
 //	apply(ctx, tx, fresh)
-//	is it still the same transaction?                     ┐
-//	commit                                                ┴ one round trip
+//	is it still the same transaction?                       ┐
+//	commit                                                  │ one round trip
+//	begin, insert: the next message, if one is waiting      ┘
 //
 // Under READ COMMITTED a second copy waits for the transaction of the first,
 // and is a duplicate when that commits, or new when it rolls back.

@@ -33,6 +33,12 @@ type statements struct {
 	// unchanged takes the transaction's id from the claim, and errs unless
 	// that is still the current one. It travels in front of the commit.
 	unchanged string
+
+	// confirm makes the commit of a transaction that found only duplicates
+	// wait for the synchronous standbys, if there are any. Their rows can be
+	// visible without being replicated: PostgreSQL gives up the wait when the
+	// commit was cancelled, or the server restarted, in the meantime.
+	confirm string
 }
 
 func newStatements(cfg Config) statements {
@@ -55,6 +61,9 @@ order by id collate "C"` + returning,
 where subscriber_id = $1::text and message_id = any ($2::text[])`,
 		unchanged: `select (case when pg_current_xact_id_if_assigned()::text is not distinct from $1::text
 	then '0' else '` + endedBySQL + `' end)::int`,
+		confirm: `select pg_catalog.pg_logical_emit_message(true, 'ackafter', '')
+where current_setting('synchronous_standby_names') <> ''
+	and current_setting('synchronous_commit') not in ('off', 'local')`,
 	}
 }
 

@@ -43,9 +43,9 @@ func (s *session) queueClaim(b *pgx.Batch, c *claim) {
 	b.Queue(s.in.sql.claim, s.subscriber, c.ids, c.hashes)
 }
 
-// finish ends the transaction that holds c: it commits if there was anything
-// to do, and rolls back if not. The claim of s.ahead travels along; what comes
-// of it is for the next Process, and never spoils what this one reports.
+// finish commits the transaction that holds c, which costs next to nothing when
+// nothing was new. The claim of s.ahead travels along; what comes of it is for
+// the next Process, and never spoils what this one reports.
 //
 // Each step is skipped by the server when one before it failed, so that
 // nothing is claimed ahead behind a commit that was refused.
@@ -56,13 +56,12 @@ func (s *session) finish(ctx context.Context, c *claim) error {
 	if len(seen) > 0 {
 		b.Queue(s.in.sql.lookup, s.subscriber, seen)
 	}
-	commits := len(seen) < len(c.ids)
-	if commits {
+	if len(seen) < len(c.ids) {
 		b.Queue(s.in.sql.unchanged, c.xid)
-		b.Queue("commit")
 	} else {
-		b.Queue("rollback")
+		b.Queue(s.in.sql.confirm)
 	}
+	b.Queue("commit")
 	if s.ahead != nil {
 		limit += s.in.cfg.ClaimTimeout
 		b.Queue(s.in.sql.begin)
@@ -71,7 +70,7 @@ func (s *session) finish(ctx context.Context, c *claim) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	results := s.conn.SendBatch(ctx, &b)
-	err := s.readEnd(results, c, len(seen) > 0, commits)
+	err := s.readEnd(results, c, len(seen) > 0)
 	if err == nil && s.ahead != nil {
 		s.ahead.err = claimFailed(readClaim(results, s.ahead))
 	}
@@ -82,20 +81,13 @@ func (s *session) finish(ctx context.Context, c *claim) error {
 }
 
 // readEnd reads what became of the transaction.
-func (s *session) readEnd(results pgx.BatchResults, c *claim, looked, commits bool) error {
+func (s *session) readEnd(results pgx.BatchResults, c *claim, looked bool) error {
 	if looked {
 		if err := readHashes(results, c); err != nil {
 			return s.notEnded(err)
 		}
 	}
-	if !commits {
-		_, err := results.Exec()
-		if err != nil {
-			return s.notEnded(err)
-		}
-		return nil
-	}
-	if _, err := results.Exec(); err != nil {
+	if _, err := results.Exec(); err != nil { // unchanged, or confirm
 		return s.notEnded(err)
 	}
 	tag, err := results.Exec()

@@ -1,0 +1,69 @@
+package inbox_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ackafter/ackafter/consumer"
+	"github.com/ackafter/ackafter/inbox"
+	"github.com/ackafter/ackafter/internal/pgtest"
+	"github.com/ackafter/ackafter/internal/servers"
+)
+
+// A row whose replication was given up is visible, and yet would be lost by a
+// failover. Its message must not count as processed before the standby is back.
+func TestDuplicateWaitsForTheSynchronousStandby(t *testing.T) {
+	pgtest.URL(t) // skips with -short
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	server, err := servers.StartPostgreSQL(ctx, t.TempDir(), servers.PostgreSQLConfig{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	db := pgtest.On(t, server.URL())
+	b := benchOn(t, db, inbox.Config{CommitTimeout: 300 * time.Millisecond})
+	awaitStandby := func(name string) {
+		b.MustExec(t, "alter system set synchronous_standby_names = '"+name+"'")
+		b.MustExec(t, "select pg_reload_conf()")
+		require.Eventually(t, func() bool {
+			var now string
+			require.NoError(t, b.Pool.QueryRow(ctx, "show synchronous_standby_names").Scan(&now))
+			return now == name
+		}, 10*time.Second, 5*time.Millisecond)
+	}
+	awaitStandby("nobody")
+
+	_, err = b.process(b.record, message("m1", "x"))
+	require.ErrorIs(t, err, consumer.ErrOutcomeUnknown)
+	require.Eventually(t, func() bool { return b.Processed(t) == 1 }, 10*time.Second, 5*time.Millisecond,
+		"PostgreSQL did not give up the wait, so that this test shows nothing")
+	_, err = b.process(b.record, message("m1", "x"))
+	require.ErrorIs(t, err, consumer.ErrOutage, "counted as processed, but is on one machine only")
+
+	awaitStandby("")
+	got, err := b.process(b.record, message("m1", "x"))
+	require.NoError(t, err)
+	require.Equal(t, verdicts(consumer.Duplicate), got)
+	b.requireEffects(1)
+}
+
+func TestCheckWarnsOfCommitsThatAStandbyMisses(t *testing.T) {
+	pgtest.URL(t)
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	server, err := servers.StartPostgreSQL(ctx, t.TempDir(), servers.PostgreSQLConfig{
+		Settings: map[string]string{"synchronous_standby_names": "nobody", "synchronous_commit": "local"},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	b := benchOn(t, pgtest.On(t, server.URL()), inbox.Config{})
+	var warned string
+	p := plan
+	p.Warn = func(problem string) { warned = problem }
+	require.NoError(t, b.Check(b.ctx, p))
+	require.Contains(t, warned, "synchronous_commit is local")
+}
