@@ -23,7 +23,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(services) ## Show how deliveries take effect exactly once while servers fail
+demo: $(services) ## Kill workers at the worst moment, and see each message take effect once
 	$(services) run -- go run ./examples/chaos -demo
 
 .PHONY: test

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"time"
 )
@@ -44,7 +45,7 @@ func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], p pass, m
 	verdicts, err := session.Process(ctx, ms, apply, next)
 	switch {
 	case err == nil:
-		return judge(verdicts[0])
+		return judge(verdicts)
 	case ctx.Err() != nil:
 		return result{fate: cut, err: err}
 	case errors.Is(err, ErrOutage): // also a handler that hung because of it
@@ -64,11 +65,19 @@ func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], p pass, m
 var ErrMismatch = errors.New("another message was processed under this id; " +
 	"the producer reuses ids, or Config.Hash chooses something that changes from delivery to delivery")
 
-func judge(v Verdict) result {
-	if v == Mismatch {
-		return result{fate: fatal, err: ErrMismatch}
+// judge settles only what the inbox says is settled, in so many words.
+func judge(verdicts []Verdict) result {
+	if len(verdicts) != 1 {
+		return result{fate: fatal, err: fmt.Errorf("the inbox returned %d verdicts for one message", len(verdicts))}
 	}
-	return result{fate: settled, verdict: v}
+	switch v := verdicts[0]; v {
+	case Processed, Duplicate:
+		return result{fate: settled, verdict: v}
+	case Mismatch:
+		return result{fate: fatal, err: ErrMismatch}
+	default:
+		return result{fate: fatal, err: fmt.Errorf("the inbox returned an unknown verdict: %d", v)}
+	}
 }
 
 // call runs the handler, and makes an error of its panic.

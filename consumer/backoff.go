@@ -11,7 +11,7 @@ import (
 // jitter", so that many workers do not come back in step).
 type Backoff struct {
 	// Min is the limit of the first wait. Zero means the default of the field
-	// that holds this Backoff.
+	// that holds this Backoff, and at most Max.
 	Min time.Duration
 	// Max is the limit that no wait exceeds. Zero means the default of the
 	// field that holds this Backoff, and at least Min.
@@ -19,6 +19,9 @@ type Backoff struct {
 }
 
 func (b Backoff) withDefaults(minimum, maximum time.Duration) Backoff {
+	if b.Max > 0 {
+		minimum = min(minimum, b.Max)
+	}
 	setDefault(&b.Min, minimum)
 	setDefault(&b.Max, max(maximum, b.Min))
 	return b

@@ -53,9 +53,9 @@ type Config[Tx any] struct {
 	MaxTransactions int
 
 	// Buffer is how many messages of one stream may be with this runner,
-	// delivered and not yet settled. It bounds memory, and how far past a
-	// message that is being retried the runner reads. Zero means 256, and at
-	// least Workers.
+	// delivered and not yet settled. It bounds memory. Those that wait for
+	// their next attempt, or behind one with their key, count: when they fill
+	// it, the stream stands still. Zero means 256, and at least Workers.
 	Buffer int
 
 	// HandlerTimeout limits one attempt of the handler. A handler without a
@@ -69,13 +69,13 @@ type Config[Tx any] struct {
 	// DrainTimeout is how long handlers in flight may go on once the runner
 	// stops or their stream is lost, before their context ends. Keep it below
 	// the time that whoever stops the process gives it (Kubernetes: 30 s).
-	// Zero means 20 s.
+	// Zero means 15 s.
 	DrainTimeout time.Duration
 
 	// AbandonTimeout is how much longer Run then waits for a handler that
 	// ignores its context, and for commits that are under way, before it
 	// leaves the goroutine behind and returns an error that says so. Zero
-	// means 15 s.
+	// means 10 s.
 	AbandonTimeout time.Duration
 
 	// StartTimeout is how long database and broker may be away when Run
@@ -116,8 +116,8 @@ func (c Config[Tx]) withDefaults() Config[Tx] {
 	}
 	setDefault(&c.HandlerTimeout, 30*time.Second)
 	setDefault(&c.AckTimeout, 10*time.Second)
-	setDefault(&c.DrainTimeout, 20*time.Second)
-	setDefault(&c.AbandonTimeout, 15*time.Second)
+	setDefault(&c.DrainTimeout, 15*time.Second)
+	setDefault(&c.AbandonTimeout, 10*time.Second)
 	setDefault(&c.StartTimeout, 30*time.Second)
 	c.Retry = c.Retry.withDefaults(100*time.Millisecond, 30*time.Second)
 	c.Probe = c.Probe.withDefaults(100*time.Millisecond, 5*time.Second)

@@ -156,13 +156,31 @@ func (d *dispatcher) again(t *task, wait time.Duration) {
 	})
 }
 
-// close ends all waits for a next attempt.
-func (d *dispatcher) close() {
+// close ends all waits for a next attempt. It returns the messages that nobody
+// has begun, or whose next attempt is still to come, except those with a key:
+// an earlier message of the key may be in a handler, and must not be overtaken.
+func (d *dispatcher) close() []*Message {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
-	for _, timer := range d.delayed {
+	var left []*Message
+	leave := func(t *task) {
+		if len(t.m.Key) == 0 {
+			left = append(left, t.m)
+		}
+	}
+	for t, timer := range d.delayed {
 		timer.Stop()
+		leave(t)
+	}
+	clear(d.delayed)
+	for {
+		select {
+		case t := <-d.ready:
+			leave(t)
+		default:
+			return left
+		}
 	}
 }
 

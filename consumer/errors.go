@@ -95,9 +95,10 @@ type MessageError struct {
 	Err      error
 }
 
-// Error names the message and the reason.
+// Error names the message, by the first 100 characters of its id, and the
+// reason.
 func (e *MessageError) Error() string {
-	return fmt.Sprintf("message %q at %s: %v (it is not acknowledged)", e.ID, e.Position, e.Err)
+	return fmt.Sprintf("message %.100q at %s: %v (it is not acknowledged)", e.ID, e.Position, e.Err)
 }
 
 // Unwrap returns the reason.

@@ -34,16 +34,19 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Health is what a Runner was doing at one moment.
+// MarshalText returns the state's name.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Health is what a Runner was doing at one moment. It can be shown as JSON.
 type Health struct {
-	State State
+	State State `json:"state"`
 	// Since is when the runner entered State.
-	Since time.Time
+	Since time.Time `json:"since"`
 	// Reason says what a runner that is paused, or still starting, waits for.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 	// Streams are those that this process owns now, by name. None is
 	// healthy: others may own them all.
-	Streams []StreamHealth
+	Streams []StreamHealth `json:"streams"`
 }
 
 // OK tells whether messages are handled as they come.
@@ -51,14 +54,14 @@ func (h Health) OK() bool { return h.State == Running }
 
 // StreamHealth is what was happening on one stream.
 type StreamHealth struct {
-	Name string
+	Name string `json:"name"`
 	// Held is how many messages were delivered and are not settled yet.
-	Held int
+	Held int `json:"held"`
 	// Retrying is how many of them wait for their next attempt.
-	Retrying int
+	Retrying int `json:"retrying"`
 	// Advanced is when a message was last settled, or when the stream began.
 	// With Held above zero and Advanced long ago, a handler is stuck.
-	Advanced time.Time
+	Advanced time.Time `json:"advanced"`
 }
 
 // Health returns what the runner is doing now. It does not block.

@@ -57,7 +57,7 @@ func HeaderID(names ...string) IDFunc {
 // CloudEventID takes the id of a CloudEvent in binary mode, from the headers
 // ce_id (Kafka), ce-id (HTTP), cloudEvents:id or cloudEvents_id (AMQP). The
 // CloudEvents specification makes ids unique only together with their source,
-// so where the event has a source, it scopes the id as ScopedID does.
+// which scopes the id as in ScopedID; an event without one has the empty source.
 func CloudEventID(m *Message) (string, error) {
 	for _, prefix := range [...]string{"ce_", "ce-", "cloudEvents:", "cloudEvents_"} {
 		id, ok := m.Headers.Lookup(prefix + "id")
@@ -67,10 +67,7 @@ func CloudEventID(m *Message) (string, error) {
 		if len(id) == 0 {
 			return "", fmt.Errorf("%w: its header %sid is empty", ErrNoID, prefix)
 		}
-		if source, ok := m.Headers.Lookup(prefix + "source"); ok {
-			return scoped(string(source), string(id)), nil
-		}
-		return string(id), nil
+		return scoped(m.Headers.Get(prefix+"source"), string(id)), nil
 	}
 	return "", fmt.Errorf("%w: it has none of the headers ce_id, ce-id, cloudEvents:id, cloudEvents_id", ErrNoID)
 }

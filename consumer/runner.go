@@ -46,7 +46,9 @@ func New[Tx any](cfg Config[Tx]) (*Runner[Tx], error) {
 		lifecycle:    lifecycle{since: time.Now()},
 	}
 	for i := len(cfg.Middleware) - 1; i >= 0; i-- {
-		r.handler = cfg.Middleware[i](r.handler)
+		if r.handler = cfg.Middleware[i](r.handler); isNil(r.handler) {
+			return nil, fmt.Errorf("consumer.Config:\nMiddleware[%d]: returned nil", i)
+		}
 	}
 	return r, nil
 }
@@ -159,7 +161,7 @@ func (r *Runner[Tx]) check(ctx context.Context) error {
 func (r *Runner[Tx]) checkPart(ctx context.Context, c Checker, plan Plan) error {
 	for tries := 1; ; tries++ {
 		err := c.Check(ctx, plan)
-		if !errors.Is(err, ErrOutage) {
+		if !errors.Is(err, ErrOutage) && (err == nil || ctx.Err() == nil) {
 			return err
 		}
 		if tries == 1 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,7 +44,8 @@ func (r *Runner[Tx]) serve(ctx context.Context, stream Stream) error {
 	}
 	err := s.fetch(ctx)
 	close(s.stop)
-	s.close()
+	left := s.close()
+	workers.Go(func() { s.release(work, left) })
 	return errors.Join(err, s.drain(&workers, cutShort))
 }
 
@@ -55,6 +57,10 @@ func (s *streamRun[Tx]) fetch(ctx context.Context) error {
 			return nil // ctx ended
 		}
 		ms, err := s.stream.Next(ctx, room)
+		if len(ms) > room {
+			return s.runner.fail(fmt.Errorf("stream %s: Next returned %d messages, and %d was the limit: "+
+				"its source is broken; see brokers/brokertest", s.stream.Name(), len(ms), room))
+		}
 		for _, m := range ms {
 			if err := s.runner.prepare(m); err != nil {
 				return s.runner.fail(&MessageError{ID: m.ID, Position: m.Position, Err: err})
@@ -69,6 +75,19 @@ func (s *streamRun[Tx]) fetch(ctx context.Context) error {
 			s.log.problem(ctx, "stream lost", err)
 			return nil
 		}
+	}
+}
+
+// release gives messages back that were not begun.
+func (s *streamRun[Tx]) release(ctx context.Context, ms []*Message) {
+	r, ok := s.stream.(Releaser)
+	if !ok || len(ms) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.runner.cfg.AckTimeout)
+	defer cancel()
+	if err := r.Release(ctx, ms...); err != nil && s.log.Enabled(ctx, slog.LevelDebug) {
+		s.log.DebugContext(ctx, "messages that were not begun come back only with the end of the stream", attrError, err)
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 
 // Source is one subscription to a broker. Its contract is what
 // brokers/brokertest checks. A Source may have more to offer: see Validator,
-// Checker, HealthReporter and SystemNamer.
+// Checker, HealthReporter and SystemNamer. One that wraps another must pass
+// those on, since embedding the interface hides them.
 type Source interface {
 	// Run calls serve, in a goroutine of its own, for each stream that this
 	// process comes to own, until ctx ends. It returns when every serve has
@@ -24,7 +25,7 @@ type Source interface {
 }
 
 // Stream is what one owner reads in order: a Kafka partition for one
-// generation, a RabbitMQ channel.
+// generation, a RabbitMQ channel. A Stream may have more to offer: see Releaser.
 //
 // The context that serve gets ends when the ownership does, or when the
 // source is to stop. serve then finishes and acknowledges what it has begun,
@@ -49,6 +50,17 @@ type Stream interface {
 	// ended Ack returns an error and acknowledges nothing, whatever another
 	// stream may have delivered since. Ack returns when ctx ends.
 	Ack(ctx context.Context, ms ...*Message) error
+}
+
+// Releaser is what a Stream implements when it can give single messages back
+// before serve returns. The runner releases what it has not begun as soon as it
+// stops, rather than keep it until the last handler has finished.
+type Releaser interface {
+	// Release lets messages of this stream that are not acknowledged be
+	// delivered again, to anyone, at once. Its error needs no action: the
+	// messages are delivered again in any case. It is safe for concurrent use
+	// with Ack.
+	Release(ctx context.Context, ms ...*Message) error
 }
 
 // Validator is what a Source, Inbox or Handler implements when its

@@ -37,6 +37,7 @@ func (in *Inbox) Check(ctx context.Context, p consumer.Plan) error {
 	if err := s.judge(in.cfg, p); err != nil {
 		return err
 	}
+	s.warn(p)
 	return in.rehearse(ctx, p.Subscriber)
 }
 
@@ -126,6 +127,11 @@ func (s settings) judge(cfg Config, p consumer.Plan) error {
 		wrong("LockTimeout is %v, and the server ends statements after %v (statement_timeout): lower the first or raise the second, "+
 			"since a claim that waits for a rival would look like a failure", cfg.LockTimeout, s.statementMax)
 	}
+	return errors.Join(errs...)
+}
+
+// warn reports what may be meant.
+func (s settings) warn(p consumer.Plan) {
 	if s.syncCommit == "local" && s.standbys {
 		p.Warn("synchronous_commit is local although synchronous standbys are named: " +
 			"a failover loses transactions whose messages were acknowledged")
@@ -134,7 +140,6 @@ func (s settings) judge(cfg Config, p consumer.Plan) error {
 		p.Warn("a pooler stands in front of the server, and pgx keeps prepared statements: if it pools transactions " +
 			"(PgBouncer before 1.21, or with max_prepared_statements = 0), set default_query_exec_mode=exec")
 	}
-	return errors.Join(errs...)
 }
 
 // checkFailed tells what can pass, such as a server that is starting, from

@@ -97,18 +97,19 @@ func (in *Inbox) noConnection(err error) error {
 // blame tells whose fault the handler's error is: its own unless the database
 // says otherwise through this very connection. That an error merely looks like
 // a network's proves nothing; the handler may talk to others.
-func (in *Inbox) blame(ctx context.Context, conn *pgconn.PgConn, err error) error {
+func (s *session) blame(ctx context.Context, err error) error {
 	var pgErr *pgconn.PgError
 	isPgErr := errors.As(err, &pgErr)
 	switch {
 	case isPgErr && isSlowHandler(pgErr):
 		return err
-	case conn.IsClosed():
-		if isContextError(err) && in.reachable(ctx) {
+	case s.pg().IsClosed():
+		s.release() // reachable may need its place in the pool
+		if isContextError(err) && s.in.reachable(ctx) {
 			return err // pgx closes a connection whose context ends
 		}
 		return fmt.Errorf("inbox: connection lost: %w: %w", consumer.ErrOutage, err)
-	case !isPgErr || conn.TxStatus() == 'T':
+	case !isPgErr || s.pg().TxStatus() == 'T':
 		return err // the statement may have been another database's
 	case isContention(pgErr):
 		return fmt.Errorf("%w: %w", consumer.ErrContention, err)
@@ -121,18 +122,18 @@ func (in *Inbox) blame(ctx context.Context, conn *pgconn.PgConn, err error) erro
 // inspect looks at what a handler that returned nil left behind. lastErr is
 // the last error that its transaction returned, if any. Whether the transaction
 // is still the same, only the server can tell: see statements.unchanged.
-func (in *Inbox) inspect(ctx context.Context, conn *pgconn.PgConn, lastErr error) error {
+func (s *session) inspect(ctx context.Context, lastErr error) error {
 	switch {
-	case conn.IsClosed():
+	case s.pg().IsClosed():
 		if lastErr == nil {
 			lastErr = errors.New("conn closed")
 		}
-		return in.blame(ctx, conn, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr))
-	case conn.IsBusy():
+		return s.blame(ctx, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr))
+	case s.pg().IsBusy():
 		return ErrTransactionBusy
-	case conn.TxStatus() == 'E' && lastErr != nil:
-		return in.blame(ctx, conn, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr))
-	case conn.TxStatus() == 'E':
+	case s.pg().TxStatus() == 'E' && lastErr != nil:
+		return s.blame(ctx, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr))
+	case s.pg().TxStatus() == 'E':
 		return ErrSQLFailed
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ackafter/ackafter/consumer"
@@ -258,6 +259,25 @@ func TestHandlersOwnTimeoutIsNoOutage(t *testing.T) {
 	require.NotErrorIs(t, err, consumer.ErrOutage)
 	b.requireEffects(0)
 	b.requireIdle()
+}
+
+// The connection that the timeout cost may have been the pool's only one.
+func TestHandlersOwnTimeoutOnTheOnlyConnectionIsNoOutage(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	pc := b.Pool.Config().Copy()
+	pc.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(b.ctx, pc)
+	require.NoError(t, err)
+	defer pool.Close()
+	b.Inbox, err = inbox.NewWithConfig(pool, inbox.Config{Schema: b.Schema})
+	require.NoError(t, err)
+	_, err = b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		return sql("select pg_sleep(30)")(ctx, tx)
+	}), message("m1", "x"))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, consumer.ErrOutage)
 }
 
 func TestServersLimitForIdleTransactionsIsTheHandlersFault(t *testing.T) {

@@ -29,7 +29,7 @@ func TestPgBouncer(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, bouncer.Close()) })
 	t.Run("modes", func(t *testing.T) {
 		for _, mode := range []pgx.QueryExecMode{
-			pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+			pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 		} {
 			t.Run(mode.String(), func(t *testing.T) {
 				t.Parallel()

@@ -84,9 +84,9 @@ func (s *session) apply(ctx context.Context,
 	defer guard.end() // for a panic, too
 	err := apply(ctx, &handlerTx{Tx: s.tx, guard: guard}, fresh)
 	if err != nil {
-		return s.in.blame(ctx, s.pg(), err)
+		return s.blame(ctx, err)
 	}
-	return s.in.inspect(ctx, s.pg(), guard.lastError())
+	return s.inspect(ctx, guard.lastError())
 }
 
 func (s *session) pg() *pgconn.PgConn { return s.conn.Conn().PgConn() }

@@ -145,7 +145,7 @@ func (s *session) notEnded(err error) error {
 	case strings.Contains(pgErr.Message, endedBySQL):
 		return ErrTransactionEnded
 	}
-	return s.in.blame(context.Background(), s.pg(), err)
+	return s.blame(context.Background(), err)
 }
 
 // refused explains an error of the commit itself. A server that goes on
