@@ -18,7 +18,9 @@ type Source interface {
 	// with backoff and shown by HealthReporter; it neither ends Run nor is
 	// logged more than once. Run returns nil after ctx ended, and an error
 	// only when it cannot go on, or when a serve returned one: then it ends
-	// the other streams and returns that error.
+	// the other streams and returns that error. What is forbidden to it from
+	// the first is an error, too. A serve that returns nil although its stream
+	// has not ended gives the stream up; another one may follow, with backoff.
 	//
 	// Run may be called again once it has returned.
 	Run(ctx context.Context, serve func(context.Context, Stream) error) error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -71,18 +72,9 @@ func testAcked(t *testing.T, h Harness) {
 		t.Fatalf("Stream.Ack must accept each message once, in any order and from any goroutine: %v", err)
 	}
 	w.stop()
-	onlyComes(t, h, "new", "an acknowledged message must not be delivered again")
-}
-
-// onlyComes publishes a message and expects it to be the next one.
-func onlyComes(t *testing.T, h Harness, body, must string) {
-	t.Helper()
-	h.publish(t, text(body))
-	w := start(t, h)
-	if d := w.next(); string(d.Body) != body {
-		t.Errorf("%s: got %q (%s)", must, d.Body, d.Position)
+	if came := upToNew(t, h); len(came) > 0 {
+		t.Errorf("an acknowledged message must not be delivered again: got %q", came)
 	}
-	w.stop()
 }
 
 func testAckGap(t *testing.T, h Harness) {
@@ -98,16 +90,7 @@ func testAckGap(t *testing.T, h Harness) {
 		}
 	}
 	w.stop()
-	h.publish(t, text("new"))
-	w = start(t, h)
-	var came []string
-	for {
-		d := w.next()
-		if string(d.Body) == "new" {
-			break
-		}
-		came = append(came, string(d.Body))
-	}
+	came := upToNew(t, h)
 	for _, d := range unacked {
 		if !slices.Contains(came, string(d.Body)) {
 			t.Errorf("an acknowledgement must not reach beyond its own message: %q was not acknowledged and did not come again", d.Body)
@@ -116,7 +99,22 @@ func testAckGap(t *testing.T, h Harness) {
 	if h.Features.SingleAck && len(came) != len(unacked) {
 		t.Errorf("an acknowledged message must not be delivered again: got %q, want %q", came, bodies(unacked))
 	}
-	w.stop()
+}
+
+// upToNew publishes one more message and returns what comes before it.
+func upToNew(t *testing.T, h Harness) []string {
+	t.Helper()
+	h.publish(t, text("new"))
+	w := start(t, h)
+	defer w.stop()
+	var came []string
+	for {
+		d := w.next()
+		if string(d.Body) == "new" {
+			return came
+		}
+		came = append(came, string(d.Body))
+	}
 }
 
 func testLateAck(t *testing.T, h Harness) {
@@ -134,12 +132,9 @@ func testLateAck(t *testing.T, h Harness) {
 	}
 	ack(t, current[0])
 	w.stop()
-	w = start(t, h)
-	again := w.take(3)
-	if !slices.Equal(bodies(again), bodies(current[1:])) {
-		t.Errorf("an Ack on a lost stream must acknowledge nothing of the next one: got %q, want %q", bodies(again), bodies(current[1:]))
+	if again := upToNew(t, h); !slices.Equal(again, bodies(current[1:])) {
+		t.Errorf("an Ack on a lost stream must acknowledge nothing of the next one: got %q, want %q", again, bodies(current[1:]))
 	}
-	w.stop()
 }
 
 func testAckWhileStopping(t *testing.T, h Harness) {
@@ -156,12 +151,49 @@ func testAckWhileStopping(t *testing.T, h Harness) {
 		defer cancel()
 		return s.Ack(late, ms...)
 	})
-	d := <-begun
+	d := receive(t, begun, "a message must be delivered")
 	w.cancel()
 	await(t, d.ended, "the context of serve must end when that of Run does, see consumer.Source")
 	await(t, w.done, "Source.Run must return when every serve has, see consumer.Source")
 	if w.err != nil {
 		t.Fatalf("Stream.Ack must still accept, while the source stops, what serve has begun, see consumer.Stream; Run returned: %v", w.err)
 	}
-	onlyComes(t, h, "new", "what was acknowledged while the source stopped must not be delivered again")
+	if came := upToNew(t, h); len(came) > 0 {
+		t.Errorf("what was acknowledged while the source stopped must not be delivered again: got %q", came)
+	}
+}
+
+// testRelease applies to streams that implement consumer.Releaser.
+func testRelease(t *testing.T, h Harness) {
+	h.publish(t, numbered(6)...)
+	w := start(t, h)
+	ds := w.take(6)
+	r, ok := ds[0].stream.(consumer.Releaser)
+	if !ok {
+		w.stop()
+		return
+	}
+	released := []delivery{ds[1], ds[3], ds[4]}
+	if err := r.Release(t.Context(), ds[1].Message, ds[3].Message, ds[4].Message); err != nil {
+		t.Fatalf("Releaser.Release must accept what is not acknowledged: %v", err)
+	}
+	// Those around them are acknowledged, which must not reach the released.
+	for _, d := range []delivery{ds[0], ds[2], ds[5]} {
+		ack(t, d)
+	}
+	sameAgain(t, h, released, sorted(w.take(3)))
+	// To acknowledge the old delivery must not settle the new one.
+	_ = released[0].stream.Ack(t.Context(), released[0].Message)
+	w.stop()
+	w = start(t, h)
+	sameAgain(t, h, released, sorted(w.take(3)))
+	w.stop()
+	if t.Failed() {
+		t.Log("a released message must be delivered again, and be acknowledged only by its new delivery, see consumer.Releaser")
+	}
+}
+
+func sorted(ds []delivery) []delivery {
+	slices.SortFunc(ds, func(a, b delivery) int { return strings.Compare(string(a.Body), string(b.Body)) })
+	return ds
 }

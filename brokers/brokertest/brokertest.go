@@ -99,6 +99,8 @@ func cases() []testCase {
 		{"acknowledged messages never come again", testAcked},
 		{"a gap in the acknowledgements comes again", testAckGap},
 		{"an acknowledgement on a lost stream is an error and has no effect", testLateAck},
+		{"a released message comes again at once", testRelease},
+		{"the context of serve ends with its stream", testLost},
 		{"what was begun can be acknowledged after the end", testAckWhileStopping},
 		{"an error of serve ends run", testServeError},
 		{"the end of the context ends run", testEnd},

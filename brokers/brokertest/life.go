@@ -27,6 +27,29 @@ func testServeError(t *testing.T, h Harness) {
 	w.stop()
 }
 
+func testLost(t *testing.T, h Harness) {
+	begun, ended := make(chan struct{}, 10), make(chan struct{})
+	h.publish(t, numbered(1)...)
+	w := startWith(t, h, func(ctx context.Context, s consumer.Stream) error {
+		if _, err := s.Next(ctx, 1); err != nil {
+			return endOf(ctx, s, err)
+		}
+		begun <- struct{}{}
+		<-ctx.Done()
+		select {
+		case <-ended:
+		default:
+			close(ended)
+		}
+		return nil
+	})
+	receive(t, begun, "a message must be delivered")
+	h.disconnect(t)
+	await(t, ended, "the context of serve must end when its stream is lost, see consumer.Stream")
+	receive(t, begun, "the message must be delivered again, on a new stream, see consumer.Source")
+	w.stop()
+}
+
 func testEnd(t *testing.T, h Harness) {
 	for range 3 { // Run may be called again
 		w := start(t, h)

@@ -117,11 +117,19 @@ func (w *worker) stop() {
 // await waits for c to be closed.
 func await(t *testing.T, c <-chan struct{}, must string) {
 	t.Helper()
+	receive(t, c, must)
+}
+
+// receive waits for a value from c.
+func receive[T any](t *testing.T, c <-chan T, must string) T {
+	t.Helper()
 	select {
-	case <-c:
+	case v := <-c:
+		return v
 	case <-time.After(Limit):
 		t.Fatalf("not within %v: %s", Limit, must)
 	}
+	panic("unreachable")
 }
 
 // ack acknowledges d on its own stream.

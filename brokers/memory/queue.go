@@ -11,6 +11,7 @@ import (
 // time; it is the owner.
 type queue struct {
 	name   string
+	prefix string // of positions
 	settle func(n int)
 	free   chan struct{} // holds a token while nobody owns the queue
 	wake   chan struct{} // holds a token when something was published
@@ -25,8 +26,10 @@ type queue struct {
 }
 
 func newQueue(i int, settle func(int)) *queue {
+	name := "memory/" + strconv.Itoa(i)
 	q := &queue{
-		name:   "memory/" + strconv.Itoa(i),
+		name:   name,
+		prefix: name + "@",
 		settle: settle,
 		free:   make(chan struct{}, 1),
 		wake:   make(chan struct{}, 1),
@@ -108,7 +111,8 @@ func (q *queue) take(s *stream, n int) []*consumer.Message {
 // deliver makes the delivery of the message at q.next.
 func (q *queue) deliver(s *stream, m *consumer.Message) *consumer.Message {
 	d := &delivery{message: *m, stream: s, offset: q.next}
-	d.message.Position = q.name + "@" + strconv.FormatInt(q.next, 10)
+	var position [32]byte
+	d.message.Position = string(strconv.AppendInt(append(position[:0], q.prefix...), q.next, 10))
 	d.message.Redelivered = q.next < q.seen
 	d.message.Attempt = 1
 	d.message.Raw = d

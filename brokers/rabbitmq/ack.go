@@ -7,11 +7,13 @@ import (
 	"github.com/ackafter/ackafter/consumer"
 )
 
-// flush is a set of acknowledgements that are written together.
+// flush is a set of acknowledgements, and of the opposite, that are written
+// together.
 type flush struct {
-	tags []uint64
-	done chan struct{} // closed when they are written, or have failed
-	err  error         // why they have failed; to be read after done
+	tags     []uint64      // to be acknowledged
+	released []uint64      // to be requeued
+	done     chan struct{} // closed when they are written, or have failed
+	err      error         // why they have failed; to be read after done
 }
 
 // Ack hands ms to the goroutine that writes acknowledgements, and waits until
@@ -21,7 +23,21 @@ func (s *stream) Ack(ctx context.Context, ms ...*consumer.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	f, err := s.enqueue(ms)
+	return s.write(ctx, ms, func(f *flush, tag uint64) { f.tags = append(f.tags, tag) })
+}
+
+// Release requeues ms, which the broker delivers again to anyone. It implements
+// consumer.Releaser.
+func (s *stream) Release(ctx context.Context, ms ...*consumer.Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.write(ctx, ms, func(f *flush, tag uint64) { f.released = append(f.released, tag) })
+}
+
+// write waits until ms are written as add says, or ctx ends.
+func (s *stream) write(ctx context.Context, ms []*consumer.Message, add func(f *flush, tag uint64)) error {
+	f, err := s.enqueue(ms, add)
 	if f == nil || err != nil {
 		return err
 	}
@@ -33,9 +49,9 @@ func (s *stream) Ack(ctx context.Context, ms ...*consumer.Message) error {
 	}
 }
 
-// enqueue settles ms and returns the flush that will acknowledge them: nil
-// when they were acknowledged before.
-func (s *stream) enqueue(ms []*consumer.Message) (*flush, error) {
+// enqueue settles ms and returns the flush that they are in: nil when they were
+// settled before.
+func (s *stream) enqueue(ms []*consumer.Message, add func(f *flush, tag uint64)) (*flush, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range ms {
@@ -56,7 +72,7 @@ func (s *stream) enqueue(ms []*consumer.Message) (*flush, error) {
 			s.pending = &flush{done: make(chan struct{})}
 		}
 		f = s.pending
-		f.tags = append(f.tags, d.raw.DeliveryTag)
+		add(f, d.raw.DeliveryTag)
 		s.settle(d)
 	}
 	if f != nil {
@@ -91,6 +107,7 @@ func (s *stream) writeAcks() {
 
 // flush writes what is pending. The highest tag below everything unsettled
 // stands for all tags up to it (multiple); the others are written one by one.
+// What is released goes first, or multiple would acknowledge it.
 func (s *stream) flush() {
 	s.mu.Lock()
 	f := s.pending
@@ -104,6 +121,11 @@ func (s *stream) flush() {
 		return
 	}
 	defer close(f.done)
+	for _, tag := range f.released {
+		if f.add(requeue(s.ch, tag)); f.err != nil {
+			return
+		}
+	}
 	upTo, covered := uint64(0), 0
 	for _, tag := range f.tags {
 		if tag < unsettled {
@@ -123,6 +145,6 @@ func (s *stream) flush() {
 
 func (f *flush) add(err error) {
 	if err != nil {
-		f.err = fmt.Errorf("rabbitmq: the acknowledgement was not written, and the messages are delivered again: %w", err)
+		f.err = fmt.Errorf("rabbitmq: not written, and the messages are delivered again: %w", err)
 	}
 }

@@ -43,13 +43,20 @@ type client struct {
 // newClient declares a durable queue, which is deleted at the end of the test.
 func newClient(t *testing.T, url string, args amqp.Table) *client {
 	t.Helper()
-	c := &client{t: t, ch: dial(t, url), queue: "ackafter-test-" + rand.Text()}
+	c := &client{t: t, queue: "ackafter-test-" + rand.Text()}
+	c.reconnect(url)
 	c.declare(args)
-	t.Cleanup(func() { c.delete() })
-	if err := c.ch.Confirm(false); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(c.delete)
 	return c
+}
+
+// reconnect gives c a new channel, with publisher confirms.
+func (c *client) reconnect(url string) {
+	c.t.Helper()
+	c.ch = dial(c.t, url)
+	if err := c.ch.Confirm(false); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // dial opens a channel on a connection that is closed at the end of the test.
@@ -151,6 +158,7 @@ func (d delivery) ack(t *testing.T) {
 // worker runs a source and passes on what it delivers.
 type worker struct {
 	t      *testing.T
+	source *rabbitmq.Source
 	cancel context.CancelFunc
 	got    chan delivery
 	done   chan error
@@ -158,7 +166,7 @@ type worker struct {
 
 func start(t *testing.T, s *rabbitmq.Source) *worker {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &worker{t: t, cancel: cancel, got: make(chan delivery), done: make(chan error, 1)}
+	w := &worker{t: t, source: s, cancel: cancel, got: make(chan delivery), done: make(chan error, 1)}
 	go func() { w.done <- s.Run(ctx, w.serve) }()
 	t.Cleanup(w.stop)
 	return w
@@ -187,7 +195,7 @@ func (w *worker) next() delivery {
 		w.done <- err
 		w.t.Fatalf("Run has returned: %v", err)
 	case <-time.After(limit):
-		w.t.Fatal("no message")
+		w.t.Fatalf("no message; health: %v", w.source.Health())
 	}
 	panic("unreachable")
 }

@@ -17,7 +17,8 @@ type Config struct {
 	// amqps:// for TLS. Reserved characters in user, password and vhost are
 	// percent-encoded; net/url.UserPassword does that. Without a port it is
 	// 5672, or 5671 for TLS; without a path the vhost is "/". amqp091.ParseURI
-	// lists the parameters that may follow, such as heartbeat.
+	// lists the parameters that may follow, such as heartbeat; in place of its
+	// connection_timeout there is DialTimeout.
 	URL string
 	// Queue is the name of the queue to consume.
 	Queue string
@@ -34,7 +35,8 @@ type Config struct {
 	// else's: the queue is only looked up.
 	Declare *Topology
 
-	// Exclusive asks the broker to give the queue to no other consumer.
+	// Exclusive asks the broker to give the queue to no other consumer. While
+	// there is another one, the source waits.
 	Exclusive bool
 	// ConsumerArguments are the arguments of basic.consume, such as
 	// x-priority. Nil means none.
@@ -143,6 +145,15 @@ func (c Config) validate() error {
 	if err := c.ConsumerArguments.Validate(); err != nil {
 		refuse("ConsumerArguments", "cannot be sent: %w", err)
 	}
+	c.validateTimes(refuse)
+	if c.Declare != nil {
+		errs = append(errs, c.Declare.validate())
+	}
+	return errors.Join(errs...)
+}
+
+// validateTimes reports the mistakes in the time limits.
+func (c Config) validateTimes(refuse func(field, format string, args ...any)) {
 	for _, d := range []struct {
 		field string
 		value time.Duration
@@ -157,8 +168,4 @@ func (c Config) validate() error {
 	if c.BackoffMax != 0 && c.BackoffMax < c.BackoffMin {
 		refuse("BackoffMax", "is %v: it must not be less than BackoffMin, %v", c.BackoffMax, c.BackoffMin)
 	}
-	if c.Declare != nil {
-		errs = append(errs, c.Declare.validate())
-	}
-	return errors.Join(errs...)
 }

@@ -1,12 +1,9 @@
 package rabbitmq_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -133,16 +130,21 @@ func TestRawCannotBeAcknowledged(t *testing.T) {
 	url := brokerURL(t)
 	c := newClient(t, url, nil)
 	c.send("one")
-	w := start(t, rabbitmq.Queue(url, c.queue))
+	log := &logBuffer{}
+	w := start(t, newSource(t, rabbitmq.Config{URL: url, Queue: c.queue, Logger: log.logger()}))
 	d := w.next()
 	raw := d.Raw.(*amqp.Delivery)
 	if raw.Ack(false) == nil || raw.Nack(false, true) == nil || raw.Reject(true) == nil {
 		t.Error("Raw must refuse to be acknowledged before the commit")
 	}
 	d.ack(t)
-	d.ack(t) // a second time is not written
+	d.ack(t) // a second time must not be written: the channel would be closed
 	c.send("two")
 	w.want("two")
+	w.stop()
+	if log.String() != "" {
+		t.Errorf("the stream was lost: %s", log)
+	}
 }
 
 func TestForeignMessage(t *testing.T) {
@@ -230,24 +232,35 @@ func must(t *testing.T, c *client) int {
 	return n
 }
 
-// logBuffer is a log to look into.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+// A handler may be busy for long after its stream was lost; meanwhile nothing
+// is consumed, and Health says so.
+func TestHealthWhileALostStreamFinishes(t *testing.T) {
+	t.Parallel()
+	url := brokerURL(t)
+	c := newClient(t, url, nil)
+	p, proxied := newProxy(t, url)
+	s := newSource(t, rabbitmq.Config{URL: proxied, Queue: c.queue, BackoffMin: time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	lost, finish, done := make(chan struct{}, 1), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- s.Run(ctx, func(ctx context.Context, _ consumer.Stream) error {
+			<-ctx.Done()
+			lost <- struct{}{}
+			<-finish
+			return nil
+		})
+	}()
+	eventually(t, "consuming", func() bool { return s.Health() == nil })
+	p.cut()
+	<-lost
+	if err := s.Health(); err == nil || !strings.Contains(err.Error(), "lost") {
+		t.Errorf("Health while the stream finishes: %v", err)
+	}
+	close(finish)
+	eventually(t, "consuming again", func() bool { return s.Health() == nil })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
-
-func (l *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *logBuffer) count(text string) int { return strings.Count(l.String(), text) }

@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/ackafter/ackafter/brokers/rabbitmq"
+	"github.com/ackafter/ackafter/consumer"
 )
 
 // stallable is a connection whose peer can stop reading: from then on a write
@@ -105,4 +106,43 @@ func TestStalledSocketIsGivenUp(t *testing.T) {
 		t.Error("Ack must tell that it was not written")
 	}
 	w.want("one") // on a new connection
+}
+
+// The socket stalls only after the subscription was cancelled.
+func TestStalledSocketDoesNotHoldUpClose(t *testing.T) {
+	t.Parallel()
+	url := brokerURL(t)
+	c := newClient(t, url, nil)
+	c.send("begun", "not begun")
+	dial, last := recordingDial()
+	s := newSource(t, rabbitmq.Config{
+		URL: url, Queue: c.queue, AMQP: amqp.Config{Dial: dial},
+		WriteTimeout: time.Hour, CloseTimeout: 50 * time.Millisecond,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	begun, finish, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- s.Run(ctx, func(ctx context.Context, s consumer.Stream) error {
+			_, err := s.Next(ctx, 1)
+			close(begun)
+			<-finish
+			return err
+		})
+	}()
+	<-begun
+	eventually(t, "both are handed out", func() bool { return must(t, c) == 0 })
+	cancel()
+	eventually(t, "one is handed back", func() bool { return must(t, c) == 1 })
+	last().stalled.Store(true)
+	close(finish)
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second): // less than the client's heartbeats would need
+		t.Fatal("Run does not return")
+	}
+	start(t, s).want("begun", "not begun")
 }

@@ -40,7 +40,7 @@ func (s *status) health() error {
 	if s.cause == nil || s.cause == errNotRunning {
 		return s.cause
 	}
-	return fmt.Errorf("rabbitmq: queue %q: connecting to %s since %s: %w", s.queue, s.addr, s.since.Format(time.RFC3339), s.cause)
+	return fmt.Errorf("%w (queue %q at %s is not consumed since %s)", s.cause, s.queue, s.addr, s.since.Format(time.RFC3339))
 }
 
 func (s *status) begin() { s.set(errConnecting) }

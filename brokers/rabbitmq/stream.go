@@ -121,10 +121,12 @@ func (s *stream) handBack() {
 	}
 	s.mu.Unlock()
 	for ; d != nil; d = d.next {
-		// nack, not reject: since RabbitMQ 4.3 a nack does not count against
-		// the delivery limit.
-		if err := s.ch.Nack(d.raw.DeliveryTag, false, true); err != nil {
+		if err := requeue(s.ch, d.raw.DeliveryTag); err != nil {
 			return // the channel is closed, which hands back everything
 		}
 	}
 }
+
+// requeue gives one delivery back: by nack, not reject, since from RabbitMQ 4.3
+// on a nack does not count against the delivery limit.
+func requeue(ch *amqp.Channel, tag uint64) error { return ch.Nack(tag, false, true) }

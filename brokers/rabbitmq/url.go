@@ -40,7 +40,13 @@ func parseURL(raw string) (amqp.URI, error) {
 			return amqp.URI{}, fmt.Errorf("rabbitmq: Config.URL has the port %s: it must be between 1 and 65535", port)
 		}
 	}
-	for _, mechanism := range u.Query()["auth_mechanism"] {
+	return parseParameters(raw, u.Query())
+}
+
+// parseParameters parses a URL of which only the parameters may be wrong. They
+// hold nothing secret.
+func parseParameters(raw string, parameters url.Values) (amqp.URI, error) {
+	for _, mechanism := range parameters["auth_mechanism"] {
 		switch strings.ToUpper(mechanism) {
 		case "PLAIN", "AMQPLAIN", "EXTERNAL":
 		default:
@@ -48,7 +54,7 @@ func parseURL(raw string) (amqp.URI, error) {
 		}
 	}
 	uri, err := amqp.ParseURI(raw)
-	if err != nil { // only the parameters are left to be wrong
+	if err != nil {
 		return amqp.URI{}, fmt.Errorf("rabbitmq: Config.URL: %w", err)
 	}
 	return uri, nil
