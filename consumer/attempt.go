@@ -30,17 +30,26 @@ type result struct {
 // attempt claims a message, and handles it when it is new. next may give the
 // message that the session is going to get next.
 func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], p pass, ms []*Message, next func() []*Message) result {
-	var timedOut error
+	var own, timedOut error // what the handler returned, and that it was cut short
+	knownAway := false      // the database, when the handler timed out
 	apply := func(ctx context.Context, tx Tx, fresh []*Message) error {
+		if len(fresh) != 1 {
+			return fmt.Errorf("the inbox called apply with %d messages for one", len(fresh))
+		}
 		r.databaseAnswered(p)
 		ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.HandlerTimeout, ErrHandlerTimeout)
 		defer cancel()
-		err := r.call(ctx, tx, fresh[0])
+		own = r.call(ctx, tx, fresh[0])
 		if ctx.Err() != nil { // whatever the handler says: it was cut short
-			timedOut = errors.Join(context.Cause(ctx), err)
+			timedOut = errors.Join(context.Cause(ctx), own)
+			knownAway = r.gate.shut.Load()
 			return timedOut
 		}
-		return err
+		return own
+	}
+	// Permanent has the last word on what the handler itself returned.
+	says := func(err, condition error) bool {
+		return errors.Is(err, condition) && !(IsPermanent(own) && errors.Is(own, condition))
 	}
 	verdicts, err := session.Process(ctx, ms, apply, next)
 	switch {
@@ -48,11 +57,13 @@ func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], p pass, m
 		return judge(verdicts)
 	case ctx.Err() != nil:
 		return result{fate: cut, err: err}
-	case errors.Is(err, ErrOutage): // also a handler that hung because of it
+	case says(err, ErrOutage): // also a handler that hung because of it
 		return result{fate: away, err: err}
+	case timedOut != nil && knownAway: // and back before anyone could ask it
+		return result{fate: contended, err: timedOut}
 	case timedOut != nil:
 		return result{fate: failed, err: timedOut}
-	case errors.Is(err, ErrContention):
+	case says(err, ErrContention):
 		return result{fate: contended, err: err}
 	case IsPermanent(err):
 		return result{fate: fatal, err: err}

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Backoff says how long to wait before trying again: a random time up to a
-// limit that starts at Min, doubles with each failure and ends at Max ("full
-// jitter", so that many workers do not come back in step).
+// Backoff says how long to wait before trying again: a random time between a
+// tenth of a limit and the limit, which starts at Min, doubles with each failure
+// and ends at Max. Chance keeps many workers from coming back in step.
 type Backoff struct {
 	// Min is the limit of the first wait. Zero means the default of the field
 	// that holds this Backoff, and at most Max.

@@ -14,7 +14,9 @@ import (
 // required; every other field has a default that is safe.
 type Config[Tx any] struct {
 	// Subscriber names the subscription in processed_messages: a message is
-	// processed once per subscriber. Renaming it forgets the past, and all
+	// processed once per subscriber. All that runs under one name shares one
+	// set of ids, so two handlers that do different things need two names, and
+	// so do two queues whose ids overlap. Renaming it forgets the past, and all
 	// that the broker still delivers is processed again. At most 255 bytes.
 	Subscriber string
 
@@ -136,7 +138,7 @@ func setDefault(d *time.Duration, to time.Duration) {
 // validate returns every mistake in c, joined, each naming its field.
 func (c Config[Tx]) validate() error {
 	var v mistakes
-	v.check("Subscriber", checkSubscriber(c.Subscriber))
+	v.check("Subscriber", CheckSubscriber(c.Subscriber))
 	v.part("Source", c.Source)
 	v.part("Inbox", c.Inbox)
 	v.part("Handler", c.Handler)
@@ -200,7 +202,9 @@ func isNil(value any) bool {
 	}
 }
 
-func checkSubscriber(s string) error {
+// CheckSubscriber returns an error unless s can name a subscription: valid UTF-8
+// without NUL, of 1 to 255 bytes.
+func CheckSubscriber(s string) error {
 	switch {
 	case s == "":
 		return errors.New("is required; it names this subscription in processed_messages")

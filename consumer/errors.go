@@ -8,7 +8,8 @@ import (
 )
 
 // The conditions that cost a message no attempt. An Inbox returns errors that
-// wrap them; test with errors.Is.
+// wrap them; test with errors.Is. A handler may wrap them likewise, to say that
+// what it depends on is away, and that the whole runner had better wait.
 var (
 	// ErrOutage says that the database or the broker is away or refuses to
 	// work. The runner pauses, and probes until it is back.
@@ -18,8 +19,8 @@ var (
 	// soon.
 	ErrContention = errors.New("contention")
 	// ErrOutcomeUnknown says that a commit was sent and its reply never came.
-	// It comes together with ErrOutage.
-	ErrOutcomeUnknown = errors.New("outcome of the commit unknown")
+	// It is an ErrOutage, too.
+	ErrOutcomeUnknown = fmt.Errorf("outcome of the commit unknown: %w", ErrOutage)
 )
 
 // ErrHandlerTimeout is the cause of a handler's context that ended at

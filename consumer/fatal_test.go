@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"strings"
@@ -25,6 +26,7 @@ func (f *fixture) requireStoppedBy(id string) *consumer.MessageError {
 	require.Equal(f.t, id, m.ID)
 	require.Equal(f.t, "memory/0@1", m.Position)
 	require.Equal(f.t, consumer.Stopped, f.runner.Health().State)
+	require.Equal(f.t, err.Error(), f.runner.Health().Reason)
 	require.Equal(f.t, "ERROR", f.log.with("consumer stopped")[0]["level"])
 	require.Contains(f.t, f.unacknowledged(), id)
 	require.NotContains(f.t, f.inbox.committed(), "bad")
@@ -75,7 +77,28 @@ func TestErrorAndPanicOfMessageIDStopTheRunner(t *testing.T) {
 				}
 				f.broker.Publish(msg("good"), msg("bad"))
 				f.start()
-				require.ErrorIs(t, f.requireStoppedBy("bad"), io.EOF)
+				stopped := f.requireStoppedBy("bad")
+				require.ErrorIs(t, stopped, io.EOF)
+				require.Equal(t, name == "error", errors.Is(stopped, consumer.ErrNoID))
+			})
+		})
+	}
+}
+
+// Permanent has the last word, even on an error that looks like an outage.
+func TestPermanentOutageOfTheHandlersOwn(t *testing.T) {
+	for _, condition := range []error{consumer.ErrOutage, consumer.ErrContention} {
+		t.Run(condition.Error(), func(t *testing.T) {
+			onBoth(t, func(t *testing.T, f *fixture) {
+				f.cfg.Handler = handler(func(_ context.Context, tx *Tx, m *message) error {
+					if m.ID != "bad" {
+						return effect(t.Context(), tx, m)
+					}
+					return consumer.Permanent(fmt.Errorf("another inbox: %w", condition))
+				})
+				f.broker.Publish(msg("good"), msg("bad"))
+				f.start()
+				require.ErrorIs(t, f.requireStoppedBy("bad"), condition)
 			})
 		})
 	}

@@ -15,11 +15,14 @@ type order struct{ Account, Amount int }
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	var got order
-	h := consumer.JSON(func(_ context.Context, tx *Tx, o order) error {
+	m := &message{ID: "m1", Body: []byte(` {"account": 1, "amount": 2, "unknown": 3} `)}
+	h := consumer.JSON(func(ctx context.Context, tx *Tx, o order) error {
 		got = o
+		require.Same(t, m, consumer.MessageFrom(ctx))
 		return errors.New("from the handler")
 	})
-	err := h.Handle(t.Context(), nil, &message{Body: []byte(` {"account": 1, "amount": 2, "unknown": 3} `)})
+	require.Nil(t, consumer.MessageFrom(t.Context()))
+	err := h.Handle(t.Context(), nil, m)
 	require.EqualError(t, err, "from the handler")
 	require.False(t, consumer.IsPermanent(err))
 	require.Equal(t, order{1, 2}, got)

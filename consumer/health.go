@@ -42,14 +42,17 @@ type Health struct {
 	State State `json:"state"`
 	// Since is when the runner entered State.
 	Since time.Time `json:"since"`
-	// Reason says what a runner that is paused, or still starting, waits for.
+	// Reason says what a runner that is paused, or still starting, waits for,
+	// and why one has stopped that was not asked to.
 	Reason string `json:"reason,omitempty"`
 	// Streams are those that this process owns now, by name. None is
 	// healthy: others may own them all.
 	Streams []StreamHealth `json:"streams"`
 }
 
-// OK tells whether messages are handled as they come.
+// OK tells whether messages are handled as they come. It answers whether the
+// worker is ready, not whether to restart it: a paused one goes on by itself.
+// A message that is being retried does not show here, but in Streams.
 func (h Health) OK() bool { return h.State == Running }
 
 // StreamHealth is what was happening on one stream.
@@ -105,6 +108,12 @@ func (l *lifecycle) enter(s State) {
 	if s > l.state {
 		l.state, l.since, l.reason = s, time.Now(), nil
 	}
+}
+
+// stop ends a run, because of err if that is not nil.
+func (l *lifecycle) stop(err error) {
+	l.enter(Stopped)
+	l.waitFor(err)
 }
 
 // waitFor says what the start waits for.

@@ -74,7 +74,8 @@ func CloudEventID(m *Message) (string, error) {
 
 // PositionID takes a message's place in its log as its id, such as
 // "orders/3@1842". It catches what the broker delivers twice, and nothing that
-// the producer sends twice. RabbitMQ's queues have no places, only deliveries,
+// the producer sends twice. A log that begins anew repeats its places: a memory
+// broker's does with each process. RabbitMQ's queues have no places, only deliveries,
 // whose number changes with each redelivery; there PositionID is an error.
 func PositionID(m *Message) (string, error) {
 	at := strings.LastIndexByte(m.Position, '@')
@@ -87,19 +88,21 @@ func PositionID(m *Message) (string, error) {
 		"use an id that the producer sets", ErrNoID, m.Position)
 }
 
-// FirstID takes the id of the first of fs that finds one.
+// FirstID takes the id of the first of fs that finds one. An id that is found and
+// cannot be used is an error: to go on would give one event two identities.
 func FirstID(fs ...IDFunc) IDFunc {
 	return func(m *Message) (string, error) {
 		var errs []error
 		for _, f := range fs {
 			id, err := f(m)
-			if err == nil {
-				err = CheckID(id)
-			}
-			if err == nil {
+			switch {
+			case err != nil:
+				errs = append(errs, err)
+			case id == "":
+				errs = append(errs, CheckID(id))
+			default:
 				return id, nil
 			}
-			errs = append(errs, err)
 		}
 		return "", errors.Join(errs...)
 	}

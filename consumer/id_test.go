@@ -128,7 +128,12 @@ func TestPositionID(t *testing.T) {
 func TestFirstID(t *testing.T) {
 	t.Parallel()
 	none := func(*message) (string, error) { return "", errors.New("none here") }
-	for _, useless := range []consumer.IDFunc{none, fixedID(""), fixedID("a\x00"), fixedID("\xff"), fixedID(strings.Repeat("x", 513))} {
+	for _, unusable := range []string{"a\x00", "\xff", strings.Repeat("x", 513)} {
+		id, err := consumer.FirstID(none, fixedID(unusable), fixedID("another"))(&message{})
+		require.NoError(t, err)
+		require.ErrorIs(t, consumer.CheckID(id), consumer.ErrNoID, "a second identity for one event")
+	}
+	for _, useless := range []consumer.IDFunc{none, fixedID("")} {
 		id, err := consumer.FirstID(useless, fixedID("found"), fixedID("later"))(&message{})
 		require.NoError(t, err)
 		require.Equal(t, "found", id)

@@ -12,21 +12,30 @@ type Inbox[Tx any] interface {
 	// each message, in the order of ms; they are returned only once the
 	// commit is known to have succeeded, or when there was nothing to commit.
 	//
+	// Of two calls with one id, at most one commits; the other waits for it, or
+	// returns ErrContention. An id that stands twice in ms is new once, and the
+	// second a duplicate. Hashes are compared only where neither is empty, and a
+	// mismatch does not keep the other messages from being processed. tx must
+	// not let the handler end the transaction.
+	//
 	// With an error, nothing that apply did through tx is kept, except under
 	// ErrOutcomeUnknown, where nobody knows: processing the same messages
 	// again tells. The error wraps ErrOutage when the database was away,
 	// ErrContention when another transaction was in the way; any other error
 	// is apply's own, or says what apply did wrong to tx.
 	//
-	// Every message has an ID that CheckID accepts. ctx does not interrupt a
-	// commit that has begun. Process is safe for concurrent use.
+	// Every message has an ID that CheckID accepts. apply gets a context that
+	// ends with ctx, and may panic. ctx does not interrupt a commit that has
+	// begun. Process is safe for concurrent use.
 	Process(ctx context.Context, subscriber string, ms []*Message,
 		apply func(ctx context.Context, tx Tx, fresh []*Message) error) ([]Verdict, error)
 }
 
 // SessionInbox is what an Inbox implements whose workers gain from keeping a
 // connection for as long as they have work. The runner then opens one Session
-// per worker at a time, instead of calling Process of the Inbox.
+// per worker at a time, instead of calling Process of the Inbox. So a type that
+// embeds such an inbox, to do something around its Process, has to wrap Session
+// as well.
 type SessionInbox[Tx any] interface {
 	// Session returns a session that holds nothing yet.
 	Session(subscriber string) Session[Tx]

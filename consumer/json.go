@@ -12,8 +12,7 @@ import (
 // body that cannot be decoded into T, or is null, fails for good, since trying
 // again would not help. Fields that T does not have are ignored.
 //
-// A function that needs more of the message than its body is a HandlerFunc
-// that calls DecodeJSON.
+// The function finds the rest of the message, its id say, with MessageFrom.
 func JSON[Tx, T any](handle func(ctx context.Context, tx Tx, body T) error) Handler[Tx] {
 	if handle == nil {
 		return nil // New reports it
@@ -23,8 +22,17 @@ func JSON[Tx, T any](handle func(ctx context.Context, tx Tx, body T) error) Hand
 		if err != nil {
 			return err
 		}
-		return handle(ctx, tx, body)
+		return handle(context.WithValue(ctx, messageKey{}, m), tx, body)
 	})
+}
+
+type messageKey struct{}
+
+// MessageFrom returns the message that a function given to JSON is called for,
+// from the context it got. It returns nil for any other context.
+func MessageFrom(ctx context.Context) *Message {
+	m, _ := ctx.Value(messageKey{}).(*Message)
+	return m
 }
 
 // DecodeJSON decodes m's body into a T. Its error is marked Permanent.

@@ -58,11 +58,11 @@ func (l messageLog) problem(ctx context.Context, what string, err error) {
 }
 
 func (l messageLog) paused(err error) {
-	l.Warn("consumer paused: the database is away; nothing is lost, and no attempt is counted", attrError, err)
+	l.Warn("consumer paused: what it needs is away; nothing is lost, and no attempt is counted", attrError, err)
 }
 
 func (l messageLog) resumed(away time.Duration) {
-	l.Info("consumer resumed: the database is back", "ackafter.paused_for", away.Round(time.Millisecond))
+	l.Info("consumer resumed: what it needs is back", "ackafter.paused_for", away.Round(time.Millisecond))
 }
 
 // settled is written for every message, so it must cost nothing unless

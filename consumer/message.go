@@ -44,7 +44,7 @@ type Message struct {
 	// SHA-256 of what Config.Hash chooses. Empty means that nothing is
 	// compared.
 	Hash []byte
-	// Raw is the client library's own record, such as an amqp091.Delivery. It
+	// Raw is the client library's own record, such as an *amqp091.Delivery. It
 	// is nil where there is none.
 	Raw any
 }

@@ -16,8 +16,8 @@ import (
 var errAway = fmt.Errorf("connection refused: %w", consumer.ErrOutage)
 
 const (
-	paused  = "consumer paused: the database is away; nothing is lost, and no attempt is counted"
-	resumed = "consumer resumed: the database is back"
+	paused  = "consumer paused: what it needs is away; nothing is lost, and no attempt is counted"
+	resumed = "consumer resumed: what it needs is back"
 )
 
 func TestOutagePausesAndResumes(t *testing.T) {

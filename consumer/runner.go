@@ -68,7 +68,12 @@ func (r *Runner[Tx]) Run(ctx context.Context) error {
 	if r.ran.Swap(true) {
 		return errors.New("consumer: Run was called before; make a new Runner with New")
 	}
-	defer r.lifecycle.enter(Stopped)
+	err := r.run(ctx)
+	r.lifecycle.stop(err)
+	return err
+}
+
+func (r *Runner[Tx]) run(ctx context.Context) error {
 	if err := r.check(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -127,6 +132,9 @@ func (r *Runner[Tx]) prepare(m *Message) (err error) {
 	id, err := r.cfg.MessageID(m)
 	if err == nil {
 		err = CheckID(id)
+	}
+	if err != nil && !errors.Is(err, ErrNoID) {
+		err = fmt.Errorf("%w: %w", ErrNoID, err)
 	}
 	if err != nil {
 		return err

@@ -20,20 +20,22 @@ type Source interface {
 	// only when it cannot go on, or when a serve returned one: then it ends
 	// the other streams and returns that error. What is forbidden to it from
 	// the first is an error, too. A serve that returns nil although its stream
-	// has not ended gives the stream up; another one may follow, with backoff.
+	// has not ended gives the stream up, and another one must follow.
 	//
-	// Run may be called again once it has returned.
+	// Run may be called again once it has returned; whether two may run at
+	// once is the source's to say.
 	Run(ctx context.Context, serve func(context.Context, Stream) error) error
 }
 
 // Stream is what one owner reads in order: a Kafka partition for one
 // generation, a RabbitMQ channel. A Stream may have more to offer: see Releaser.
 //
-// The context that serve gets ends when the ownership does, or when the
-// source is to stop. serve then finishes and acknowledges what it has begun,
-// which Ack must still accept, and returns; only then does the source give
-// the stream up. What was delivered and not acknowledged by then is delivered
-// again, to whoever owns the messages next.
+// A stream goes through three states. It is live, until the context that serve
+// got ends: because the source is to stop, or because the stream was lost. Then
+// it is stopping: Next returns io.EOF, serve finishes and acknowledges what it
+// has begun, and Ack must still accept that if the broker still can, or return
+// an error. When serve has returned it has ended. What was delivered and not
+// acknowledged by then is delivered again, to whoever owns the messages next.
 type Stream interface {
 	// Name identifies the stream among those of its source, for people and
 	// for logs: "orders/3", "queue orders".
@@ -43,14 +45,19 @@ type Stream interface {
 	// limit (at least 1), and never waits for more. It returns io.EOF when the
 	// stream has ended, for whatever reason, and ctx's error when ctx ended
 	// first; a message that it returned is never returned again by the same
-	// stream. Next is called by one goroutine at a time.
+	// stream, unless it was released. Each delivery is a Message of its own,
+	// with a Position, and a Body that is nil only for a tombstone. The runner
+	// may replace its ID, and sets Attempt and Hash. Next is called by one
+	// goroutine at a time.
 	Next(ctx context.Context, limit int) ([]*Message, error)
 
-	// Ack acknowledges messages of this stream, each once, in any order, from
-	// any goroutine. nil promises nothing: an acknowledgement may still be
+	// Ack acknowledges messages that Next returned, by these very pointers,
+	// each once, in any order, from any goroutine. nil promises nothing: an acknowledgement may still be
 	// lost, and then the messages are delivered again. Once the stream has
 	// ended Ack returns an error and acknowledges nothing, whatever another
-	// stream may have delivered since. Ack returns when ctx ends.
+	// stream may have delivered since. The runner does not repeat an Ack that
+	// failed: a stream which cannot acknowledge must end. Ack returns when ctx
+	// ends.
 	Ack(ctx context.Context, ms ...*Message) error
 }
 

@@ -24,7 +24,7 @@ type checked struct {
 func (c checked) Check(ctx context.Context, p consumer.Plan) error { return c.check(ctx, p) }
 
 func (f *fixture) checkInbox(check func() error) {
-	f.cfg.Inbox = checked{nil, f.inbox, func(context.Context, consumer.Plan) error { return check() }}
+	f.cfg.Inbox = checked{f.broker, f.inbox, func(context.Context, consumer.Plan) error { return check() }}
 }
 
 func (f *fixture) checkSource(check func() error) {
@@ -97,7 +97,7 @@ func TestStartTimeout(t *testing.T) {
 func TestStartTimeoutReachesTheCheck(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.cfg.Inbox = checked{nil, f.inbox, func(ctx context.Context, _ consumer.Plan) error {
+		f.cfg.Inbox = checked{f.broker, f.inbox, func(ctx context.Context, _ consumer.Plan) error {
 			<-ctx.Done()
 			return fmt.Errorf("%w: %w", consumer.ErrOutage, ctx.Err())
 		}}
@@ -136,7 +136,7 @@ func TestStopDuringTheStart(t *testing.T) {
 func TestCheckMayWarn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.cfg.Inbox = checked{nil, f.inbox, func(_ context.Context, p consumer.Plan) error {
+		f.cfg.Inbox = checked{f.broker, f.inbox, func(_ context.Context, p consumer.Plan) error {
 			p.Warn("the pool is small")
 			return nil
 		}}

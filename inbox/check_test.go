@@ -136,6 +136,7 @@ func TestConfigMistakesAreReportedTogether(t *testing.T) {
 		require.ErrorContains(t, err, field)
 	}
 	require.ErrorContains(t, inbox.New(nil).Validate(), "pool")
+	require.ErrorContains(t, new(inbox.Inbox).Validate(), "NewWithConfig")
 }
 
 func TestMaxTransactionsLeavesOneConnection(t *testing.T) {

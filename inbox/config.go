@@ -31,7 +31,8 @@ type Config struct {
 
 	// ClaimTimeout limits what comes before the handler: a connection from
 	// the pool, and the round trip that begins the transaction and claims the
-	// messages. It must exceed LockTimeout. Zero means 15 s.
+	// messages. It must exceed LockTimeout. Zero means 15 s, and at least
+	// twice LockTimeout.
 	ClaimTimeout time.Duration
 
 	// CommitTimeout limits the commit, and likewise a rollback. A shutdown

@@ -1,6 +1,8 @@
 package inbox
 
 import (
+	"errors"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -45,8 +47,14 @@ func NewWithConfig(pool *pgxpool.Pool, cfg Config) (*Inbox, error) {
 	return &Inbox{pool: pool, cfg: cfg, sql: newStatements(cfg)}, nil
 }
 
-// Validate returns an error when New got no pool.
-func (in *Inbox) Validate() error { return in.invalid }
+// Validate returns an error when New got no pool, and for an Inbox that New did
+// not make.
+func (in *Inbox) Validate() error {
+	if in.pool == nil && in.invalid == nil {
+		return errors.New("inbox: make it with New or NewWithConfig")
+	}
+	return in.invalid
+}
 
 // MaxTransactions returns how many transactions the pool can carry: one less
 // than its connections, so that a handler which uses the pool beside its

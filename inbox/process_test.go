@@ -112,6 +112,23 @@ func TestFailureLeavesNoTrace(t *testing.T) {
 	b.requireEffects(2)
 }
 
+// Process is there for others than the runner, too: what the table cannot store
+// is their mistake, and no outage.
+func TestProcessRefusesWhatCannotBeStored(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	for _, bad := range []*consumer.Message{
+		message("", "x"), message("a\x00", "x"), {ID: "m1", Hash: []byte("short")},
+	} {
+		_, err := b.process(b.record, message("good", "x"), bad)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, consumer.ErrOutage)
+	}
+	_, err := b.Process(b.ctx, "", []*consumer.Message{message("m1", "x")}, b.record)
+	require.ErrorContains(t, err, "subscriber")
+	require.NotErrorIs(t, err, consumer.ErrOutage)
+	b.requireEffects(0)
+}
+
 // The ids here are all that PostgreSQL can store, and must come back as they
 // went.
 func TestIDs(t *testing.T) {

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -14,9 +15,28 @@ import (
 // Process implements consumer.Inbox.
 func (in *Inbox) Process(ctx context.Context, subscriber string, ms []*consumer.Message,
 	apply func(ctx context.Context, tx pgx.Tx, fresh []*consumer.Message) error) ([]consumer.Verdict, error) {
+	if err := check(subscriber, ms); err != nil {
+		return nil, err
+	}
 	s := in.Session(subscriber)
 	defer s.Close(ctx)
 	return s.Process(ctx, ms, apply, nil)
+}
+
+// check refuses what the table cannot store. The runner has checked it before.
+func check(subscriber string, ms []*consumer.Message) error {
+	if err := consumer.CheckSubscriber(subscriber); err != nil {
+		return fmt.Errorf("inbox: subscriber %w", err)
+	}
+	for _, m := range ms {
+		if err := consumer.CheckID(m.ID); err != nil {
+			return fmt.Errorf("inbox: %w", err)
+		}
+		if n := len(m.Hash); n != 0 && n != 16 {
+			return fmt.Errorf("inbox: message %.100q: Hash has %d bytes, and must have 16 or none", m.ID, n)
+		}
+	}
+	return nil
 }
 
 // Session implements consumer.SessionInbox. A session holds a connection of

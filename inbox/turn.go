@@ -168,5 +168,5 @@ func (s *session) refused(err error) error {
 }
 
 func unknown(err error) error {
-	return fmt.Errorf("inbox: commit: %w: %w: %w", consumer.ErrOutage, consumer.ErrOutcomeUnknown, err)
+	return fmt.Errorf("inbox: commit: %w: %w", consumer.ErrOutcomeUnknown, err)
 }

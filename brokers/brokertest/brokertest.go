@@ -67,12 +67,17 @@ type Features struct {
 // goroutine may be left that was not there at the start, so call Run from a
 // test that is not itself parallel.
 func Run(t *testing.T, factory func(t *testing.T) Harness) {
+	t.Helper()
 	before := goleak.IgnoreCurrent()
 	t.Run("cases", func(t *testing.T) {
 		for _, c := range cases() {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				c.test(t, factory(t))
+				h := factory(t)
+				if h.Source == nil || h.Publish == nil || h.Disconnect == nil {
+					t.Fatal("brokertest.Harness needs Source, Publish and Disconnect")
+				}
+				c.test(t, h)
 			})
 		}
 	})
@@ -102,6 +107,7 @@ func cases() []testCase {
 		{"a released message comes again at once", testRelease},
 		{"the context of serve ends with its stream", testLost},
 		{"what was begun can be acknowledged after the end", testAckWhileStopping},
+		{"a stream that serve gives up is followed by another", testServeLeaves},
 		{"an error of serve ends run", testServeError},
 		{"the end of the context ends run", testEnd},
 		{"the backlog stays in the broker", testBounded},

@@ -27,6 +27,26 @@ func testServeError(t *testing.T, h Harness) {
 	w.stop()
 }
 
+func testServeLeaves(t *testing.T, h Harness) {
+	h.publish(t, numbered(1)...)
+	served := make(chan struct{}, 10)
+	w := startWith(t, h, func(ctx context.Context, s consumer.Stream) error {
+		if _, err := s.Next(ctx, 1); err != nil {
+			return endOf(ctx, s, err)
+		}
+		select {
+		case served <- struct{}{}:
+		default: // enough is known
+			<-ctx.Done()
+		}
+		return nil
+	})
+	for range 3 {
+		receive(t, served, "when serve gives a stream up, another must follow, and deliver what is not acknowledged, see consumer.Source")
+	}
+	w.stop()
+}
+
 func testLost(t *testing.T, h Harness) {
 	begun, ended := make(chan struct{}, 10), make(chan struct{})
 	h.publish(t, numbered(1)...)
@@ -76,7 +96,7 @@ func testEnd(t *testing.T, h Harness) {
 func testHealth(t *testing.T, h Harness) {
 	r, ok := h.Source.(consumer.HealthReporter)
 	if !ok {
-		t.Skip("the source is no consumer.HealthReporter")
+		return // there is nothing to keep
 	}
 	if r.Health() == nil {
 		t.Error("Health must return an error before Run, see consumer.HealthReporter")

@@ -9,6 +9,7 @@ package memory
 import (
 	"bytes"
 	"context"
+	"errors"
 	"hash/maphash"
 	"slices"
 	"sync"
@@ -46,6 +47,14 @@ func NewWithConfig(c Config) *Broker {
 		b.queues = append(b.queues, newQueue(i, b.settle))
 	}
 	return b
+}
+
+// Validate returns an error for a Broker that New did not make.
+func (b *Broker) Validate() error {
+	if b == nil || b.queues == nil {
+		return errors.New("memory: make the broker with New or NewWithConfig")
+	}
+	return nil
 }
 
 // System returns "memory".

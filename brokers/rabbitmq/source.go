@@ -32,7 +32,12 @@ func newSource(c Config) *Source {
 
 // Validate returns every mistake in the configuration, joined, each naming
 // its field.
-func (s *Source) Validate() error { return s.invalid }
+func (s *Source) Validate() error {
+	if s.status == nil {
+		return errors.New("rabbitmq: make the source with Queue or New")
+	}
+	return s.invalid
+}
 
 // System returns "rabbitmq".
 func (s *Source) System() string { return "rabbitmq" }
@@ -46,8 +51,8 @@ func (s *Source) Health() error { return s.status.health() }
 // ended, the error of serve when serve returned one, and an error when the
 // first subscription is forbidden. The connection is closed by then.
 func (s *Source) Run(ctx context.Context, serve func(context.Context, consumer.Stream) error) error {
-	if s.invalid != nil {
-		return s.invalid
+	if err := s.Validate(); err != nil {
+		return err
 	}
 	if !s.running.CompareAndSwap(false, true) {
 		return errRunning
