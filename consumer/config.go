@@ -69,9 +69,10 @@ type Config[Tx any] struct {
 	AckTimeout time.Duration
 
 	// DrainTimeout is how long handlers in flight may go on once the runner
-	// stops or their stream is lost, before their context ends. Keep it below
-	// the time that whoever stops the process gives it (Kubernetes: 30 s).
-	// Zero means 15 s.
+	// stops or their stream is lost, before their context ends. Together with
+	// AbandonTimeout, and what the source needs to close, it has to fit into the
+	// time that whoever stops the process gives it (Kubernetes: 30 s). Zero
+	// means 15 s.
 	DrainTimeout time.Duration
 
 	// AbandonTimeout is how much longer Run then waits for a handler that

@@ -255,10 +255,9 @@ func ExampleMiddleware() {
 
 // A process with two subscriptions runs and stops them together.
 func ExampleRunAll() {
-	broker := memory.New()
 	var runners []consumer.Runnable
 	for _, subscriber := range []string{"billing", "shipping"} {
-		cfg := exampleConfig(broker)
+		cfg := exampleConfig(memory.New()) // a queue for each: on one, they would compete
 		cfg.Subscriber = subscriber
 		cfg.Handler = consumer.HandlerFunc[*Tx](func(ctx context.Context, tx *Tx, m *consumer.Message) error {
 			return tx.Do(m.ID)

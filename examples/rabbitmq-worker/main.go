@@ -53,8 +53,8 @@ func run() error {
 		Inbox:          inbox.New(pool),
 		Handler:        consumer.JSON(book),
 		Workers:        workers,
-		DrainTimeout:   15 * time.Second,
-		AbandonTimeout: 10 * time.Second,
+		DrainTimeout:   12 * time.Second, // with AbandonTimeout, and the time to
+		AbandonTimeout: 8 * time.Second,  // close the connection, below 30 s
 	})
 	if err != nil {
 		return err
@@ -97,21 +97,22 @@ func book(ctx context.Context, tx pgx.Tx, p payment) error {
 	return err
 }
 
-// serveHealth answers GET /healthz: 200 while messages are handled as they
-// come, else 503 with the reason.
+// serveHealth answers GET /readyz: 200 while messages are handled as they come,
+// else 503 with the reason. It is not for a liveness probe, since to kill a
+// worker that waits for its database helps nobody.
 func serveHealth(addr string, health func() consumer.Health) (*http.Server, error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		h := health()
 		w.Header().Set("Content-Type", "application/json")
 		if !h.OK() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"state": h.State.String(), "reason": h.Reason, "streams": h.Streams})
+		_ = json.NewEncoder(w).Encode(h)
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(listener) }() // until Close

@@ -153,7 +153,7 @@ func freeAddress(t *testing.T) string {
 }
 
 func get(address string) (status int, body []byte) {
-	r, err := http.Get("http://" + address + "/healthz")
+	r, err := http.Get("http://" + address + "/readyz")
 	if err != nil {
 		return 0, nil
 	}

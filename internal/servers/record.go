@@ -17,6 +17,9 @@ import (
 // record is the file in a server's directory that tells the next process what
 // this one started. It matters after a crash, and for detached servers.
 type record struct {
+	// Dir is where the record was written. A copy of it elsewhere speaks of
+	// servers that belong to the original.
+	Dir string `json:"dir"`
 	URL string `json:"url"`
 	// Ports are kept over a restart, when they are still free.
 	Ports []int `json:"ports"`
@@ -49,10 +52,26 @@ func readRecord(dir string) (record, error) {
 		// A crash of the machine may truncate it; then nothing runs either.
 		return record{}, nil
 	}
+	if here, err := realPath(dir); err != nil || r.Dir != here {
+		return record{}, errors.Join(err, fmt.Errorf("%s is a copy of %s, whose servers are not ours to use or to stop: delete %[1]s",
+			dir, r.Dir))
+	}
 	return r, nil
 }
 
+func realPath(dir string) (string, error) {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(dir)
+}
+
 func (r record) write(dir string) error {
+	var err error
+	if r.Dir, err = realPath(dir); err != nil {
+		return fmt.Errorf("record what runs in %s: %w", dir, err)
+	}
 	content, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode what runs in %s: %w", dir, err)
@@ -122,6 +141,9 @@ func Remove(ctx context.Context, dir string) error {
 	lock, err := lockDirectory(dir)
 	if err != nil {
 		return err
+	}
+	if _, err := readRecord(dir); err != nil { // the data may be another's, too
+		return errors.Join(err, lock.Unlock())
 	}
 	return errors.Join(stopRecorded(ctx, dir), removeData(dir), os.RemoveAll(dir), lock.Unlock())
 }
