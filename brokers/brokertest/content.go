@@ -91,7 +91,8 @@ func testProperties(t *testing.T, h Harness) {
 
 func testHeaders(t *testing.T, h Harness) {
 	if !h.Features.Headers {
-		t.Skip("Features.Headers is not declared")
+		t.Log("nothing to test: Features.Headers is not declared")
+		return
 	}
 	sent := text("body")
 	sent.Headers = consumer.Headers{

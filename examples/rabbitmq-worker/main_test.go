@@ -72,7 +72,8 @@ func TestWorker(t *testing.T) {
 		"WORKERS=1") // so that bob's payment comes last
 	require.Eventually(t, func() bool {
 		status, body := get(address)
-		return status == http.StatusOK && bytes.Contains(body, []byte(`"state":"running","streams":[{"Name":"queue `+queue+`"`))
+		return status == http.StatusOK && bytes.Contains(body, []byte(`"state":"running"`)) &&
+			bytes.Contains(body, []byte(`"name":"queue `+queue+`"`))
 	}, limit, 20*time.Millisecond, "it must become healthy")
 	require.Eventually(t, func() bool {
 		return db.Int(t, `select balance from %s.accounts where id = 'bob'`) > 0
