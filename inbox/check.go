@@ -47,8 +47,12 @@ func (in *Inbox) rehearse(ctx context.Context, subscriber string) error {
 	s := &session{in: in, subscriber: subscriber}
 	defer s.Close(ctx)
 	nobody := &consumer.Message{ID: "rehearsal " + rand.Text()}
-	if err := s.claim(ctx, newClaim([]*consumer.Message{nobody})); err != nil {
+	c := newClaim([]*consumer.Message{nobody})
+	if err := s.claim(ctx, c); err != nil {
 		return in.checkFailed(err)
+	}
+	if !c.mine[0] {
+		return errors.New("inbox: an insert into processed_messages inserts nothing: is there a trigger?")
 	}
 	return nil
 }
@@ -56,6 +60,7 @@ func (in *Inbox) rehearse(ctx context.Context, subscriber string) error {
 // settings is what a server says of itself.
 type settings struct {
 	version            int
+	encoding           string
 	syncCommit         string
 	standbys           bool // synchronous ones are named
 	readOnly, recovery bool
@@ -77,6 +82,7 @@ func (in *Inbox) readSettings(ctx context.Context) (settings, error) {
 	defer conn.Release()
 	var pid uint32
 	err = conn.QueryRow(ctx, `select pg_backend_pid(), current_setting('server_version_num')::int,
+	current_setting('server_encoding'),
 	current_setting('synchronous_commit'),
 	current_setting('synchronous_standby_names') <> '',
 	current_setting('default_transaction_read_only')::bool,
@@ -87,7 +93,7 @@ func (in *Inbox) readSettings(ctx context.Context) (settings, error) {
 	coalesce(current_setting('transaction_timeout', true), '0')::interval,
 	current_setting('statement_timeout')::interval`,
 		pgx.QueryExecModeExec, table).
-		Scan(&pid, &s.version, &s.syncCommit, &s.standbys, &s.readOnly, &s.recovery, &s.insert, &s.read,
+		Scan(&pid, &s.version, &s.encoding, &s.syncCommit, &s.standbys, &s.readOnly, &s.recovery, &s.insert, &s.read,
 			&s.idleInTransaction, &s.transactionMax, &s.statementMax)
 	s.pooler = pid != conn.Conn().PgConn().PID()
 	s.prepares = conn.Conn().Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
@@ -102,6 +108,9 @@ func (s settings) judge(cfg Config, p consumer.Plan) error {
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf("inbox: "+format, args...)) }
 	if s.version < minServerVersion {
 		wrong("the server is PostgreSQL %d; 13 is the oldest that works", s.version/10000)
+	}
+	if s.encoding != "UTF8" {
+		wrong("the database's encoding is %s, and message ids are UTF-8: use a database with encoding UTF8", s.encoding)
 	}
 	if s.recovery || s.readOnly {
 		// A failover may be under way, so this may pass.

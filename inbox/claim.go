@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/ackafter/ackafter/consumer"
 )
@@ -13,6 +14,7 @@ type claim struct {
 	ids    []string
 	hashes [][]byte       // of the first message with the id; of the row once that was looked up
 	mine   []bool         // whether the row is ours
+	there  []bool         // whether it was looked up, and found
 	index  map[string]int // by id; nil for a single message
 	xid    string         // of the transaction that holds the claim, if a row is ours
 	err    error          // of a claim that was made ahead
@@ -37,7 +39,7 @@ func newClaim(ms []*consumer.Message) *claim {
 		c.ids = append(c.ids, m.ID)
 		c.hashes = append(c.hashes, m.Hash)
 	}
-	c.mine = make([]bool, len(c.ids))
+	c.mine, c.there = make([]bool, len(c.ids)), make([]bool, len(c.ids))
 	return c
 }
 
@@ -50,7 +52,21 @@ func (c *claim) inserted(id, xid string) {
 
 // stored notes the hash of a row that was there before.
 func (c *claim) stored(id string, hash []byte) {
-	c.hashes[c.at(id)] = bytes.Clone(hash)
+	i := c.at(id)
+	c.hashes[i], c.there[i] = bytes.Clone(hash), true
+}
+
+// unexplained returns an error for an id that was not inserted, and yet is not
+// there: a duplicate needs a row to prove it. A row that was deleted meanwhile
+// is found out by claiming again, and nothing is lost by that.
+func (c *claim) unexplained() error {
+	for i, id := range c.ids {
+		if !c.mine[i] && !c.there[i] {
+			return fmt.Errorf("inbox: %w: message %.100q was not inserted into processed_messages, and is not there: "+
+				"is there a trigger, or is somebody deleting?", consumer.ErrOutcomeUnknown, id)
+		}
+	}
+	return nil
 }
 
 // notFresh returns the ids whose rows were there before.

@@ -23,8 +23,9 @@ var (
 	// into a savepoint: pgx.Tx.Begin.
 	ErrSQLFailed = errors.New("inbox: the handler returned nil although a statement had failed, which aborts the transaction")
 	// ErrTransactionBusy: the handler returned while rows of a query were
-	// unread.
-	ErrTransactionBusy = errors.New("inbox: the handler returned without closing the rows of a query")
+	// unread, or while a goroutine of its was still using the transaction.
+	ErrTransactionBusy = errors.New("inbox: the handler returned while its transaction was in use: " +
+		"close the rows of each query, and wait for each goroutine")
 	// ErrNotYours is what Commit, Rollback and Conn of the handler's
 	// transaction refuse with; Conn panics with it.
 	ErrNotYours = errors.New("inbox: the transaction is not the handler's to end: return nil to commit it, or an error to roll it back")
@@ -40,6 +41,7 @@ const (
 	transactionTimeout   = "25P04"
 
 	insufficientPrivilege = "42501"
+	configurationLimit    = "53400" // temp_file_limit, for one
 )
 
 func isContention(err *pgconn.PgError) bool {
@@ -64,6 +66,13 @@ func isOutage(err *pgconn.PgError) bool {
 	return err.Code == readOnlyTransaction
 }
 
+// isHandlersLimit tells, for a connection that goes on, an outage from what only
+// the handler's own statement ran into: another server, through a foreign table
+// say, or a limit like temp_file_limit.
+func isHandlersLimit(err *pgconn.PgError) bool {
+	return strings.HasPrefix(err.Code, "08") || err.Code == configurationLimit
+}
+
 // isSlowHandler tells whether the server ended the connection because the
 // handler took too long.
 func isSlowHandler(err *pgconn.PgError) bool {
@@ -71,13 +80,19 @@ func isSlowHandler(err *pgconn.PgError) bool {
 }
 
 // claimFailed explains an error before the handler. It is never the message's
-// fault, whose id was checked, so whatever it is, the runner has to wait.
-func claimFailed(err error) error {
+// fault, whose id was checked, so whatever it is, the runner has to wait. Then
+// the connection is not kept: what keeps it from working may be its own, such as
+// a role that a handler set, or a server that is no longer the primary.
+func (s *session) claimFailed(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && isContention(pgErr) {
+	contention := errors.As(err, &pgErr) && isContention(pgErr)
+	if !contention || s.pg().TxStatus() == 'I' { // begin failed, and s.tx is closed
+		s.discard(context.WithoutCancel(ctx))
+	}
+	if contention {
 		return fmt.Errorf("inbox: claim: %w: %w", consumer.ErrContention, err)
 	}
 	return fmt.Errorf("inbox: claim: %w: %w", consumer.ErrOutage, err)
@@ -97,7 +112,9 @@ func (in *Inbox) noConnection(err error) error {
 // blame tells whose fault the handler's error is: its own unless the database
 // says otherwise through this very connection. That an error merely looks like
 // a network's proves nothing; the handler may talk to others.
-func (s *session) blame(ctx context.Context, err error) error {
+//
+// last is the last error of the transaction's statements, which err may hide.
+func (s *session) blame(ctx context.Context, err, last error) error {
 	var pgErr *pgconn.PgError
 	isPgErr := errors.As(err, &pgErr)
 	switch {
@@ -105,7 +122,7 @@ func (s *session) blame(ctx context.Context, err error) error {
 		return err
 	case s.pg().IsClosed():
 		s.release() // reachable may need its place in the pool
-		if isContextError(err) && s.in.reachable(ctx) {
+		if (isContextError(err) || isContextError(last)) && s.in.reachable(ctx) {
 			return err // pgx closes a connection whose context ends
 		}
 		return fmt.Errorf("inbox: connection lost: %w: %w", consumer.ErrOutage, err)
@@ -113,7 +130,7 @@ func (s *session) blame(ctx context.Context, err error) error {
 		return err // the statement may have been another database's
 	case isContention(pgErr):
 		return fmt.Errorf("%w: %w", consumer.ErrContention, err)
-	case isOutage(pgErr):
+	case isOutage(pgErr) && !isHandlersLimit(pgErr):
 		return fmt.Errorf("%w: %w", consumer.ErrOutage, err)
 	}
 	return err
@@ -128,11 +145,11 @@ func (s *session) inspect(ctx context.Context, lastErr error) error {
 		if lastErr == nil {
 			lastErr = errors.New("conn closed")
 		}
-		return s.blame(ctx, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr))
+		return s.blame(ctx, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr), lastErr)
 	case s.pg().IsBusy():
 		return ErrTransactionBusy
 	case s.pg().TxStatus() == 'E' && lastErr != nil:
-		return s.blame(ctx, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr))
+		return s.blame(ctx, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr), lastErr)
 	case s.pg().TxStatus() == 'E':
 		return ErrSQLFailed
 	}
@@ -151,4 +168,5 @@ func (in *Inbox) reachable(ctx context.Context) bool {
 	return in.pool.Ping(ctx) == nil
 }
 
-const reachableTimeout = 3 * time.Second
+// reachableTimeout is short: a network that answers only later was cut before.
+const reachableTimeout = time.Second

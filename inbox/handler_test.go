@@ -164,6 +164,7 @@ func TestTransactionIsUnusableAfterTheHandler(t *testing.T) {
 		_, err = tx.Prepare(b.ctx, "p", "select 1")
 		require.ErrorIs(t, err, pgx.ErrTxClosed)
 	}
+	require.Panics(t, func() { kept.LargeObjects() }, "it would escape")
 	require.ErrorIs(t, savepoint.Commit(b.ctx), pgx.ErrTxClosed)
 	require.ErrorIs(t, savepoint.Rollback(b.ctx), pgx.ErrTxClosed)
 	b.requireEffects(1)
@@ -195,10 +196,11 @@ func TestDeferredConstraintIsAnAnswer(t *testing.T) {
 func TestLargeObjects(t *testing.T) {
 	b := newBench(t, inbox.Config{})
 	_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
-		objects := tx.LargeObjects()
-		id, err := objects.Create(ctx, 0)
-		require.NoError(t, err)
-		return objects.Unlink(ctx, id)
+		require.Panics(t, func() { tx.LargeObjects() })
+		var id uint32
+		require.NoError(t, tx.QueryRow(ctx, "select lo_create(0)").Scan(&id))
+		_, err := tx.Exec(ctx, "select lo_unlink($1)", id)
+		return err
 	}), message("m1", "x"))
 	require.NoError(t, err)
 	b.requireEffects(1)

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -101,12 +102,39 @@ func (s *session) claimed(ctx context.Context, ms []*consumer.Message) (*claim, 
 func (s *session) apply(ctx context.Context,
 	apply func(ctx context.Context, tx pgx.Tx, fresh []*consumer.Message) error, fresh []*consumer.Message) error {
 	guard := &guard{}
-	defer guard.end() // for a panic, too
+	returned := false
+	defer func() {
+		if !returned { // by a panic
+			_ = s.regain(guard)
+		}
+	}()
 	err := apply(ctx, &handlerTx{Tx: s.tx, guard: guard}, fresh)
+	returned = true
+	if busy := s.regain(guard); busy != nil {
+		return errors.Join(busy, err)
+	}
 	if err != nil {
-		return s.blame(ctx, err)
+		return s.blame(ctx, err, guard.lastError())
 	}
 	return s.inspect(ctx, guard.lastError())
+}
+
+// regain makes the connection the session's again. A statement that is still
+// under way, in a goroutine which the handler left behind, loses its socket; and
+// if even that does not end it, the connection is left to it.
+func (s *session) regain(g *guard) error {
+	idle := g.end()
+	if idle == nil {
+		return nil
+	}
+	_ = s.pg().Conn().Close()
+	if closedWithin(idle, s.in.cfg.CommitTimeout) {
+		s.discard(context.Background())
+	} else {
+		s.conn.Hijack()
+		s.conn, s.tx = nil, nil
+	}
+	return ErrTransactionBusy
 }
 
 func (s *session) pg() *pgconn.PgConn { return s.conn.Conn().PgConn() }
@@ -124,9 +152,16 @@ func (s *session) rollback(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.in.cfg.CommitTimeout)
 	defer cancel()
 	if _, err := s.conn.Exec(ctx, "rollback"); err != nil {
-		_ = s.conn.Conn().Close(ctx)
-		s.release()
+		s.discard(ctx)
 	}
+}
+
+// discard closes the connection, so that nobody gets it again.
+func (s *session) discard(ctx context.Context) {
+	if s.conn != nil {
+		_ = s.conn.Conn().Close(ctx)
+	}
+	s.release()
 }
 
 // Close implements consumer.Session.

@@ -48,7 +48,7 @@ func newStatements(cfg Config) statements {
 `
 	setLockTimeout := `where (select pg_catalog.set_config('lock_timeout', '` + lockTimeout + `', true)) is not null`
 	const returning = `
-on conflict do nothing
+on conflict (subscriber_id, message_id) do nothing
 returning message_id, pg_current_xact_id()::text`
 	return statements{
 		begin: "begin isolation level " + string(cfg.Isolation),

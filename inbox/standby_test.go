@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ackafter/ackafter/consumer"
@@ -26,7 +27,24 @@ func TestDuplicateWaitsForTheSynchronousStandby(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	db := pgtest.On(t, server.URL())
+	for _, cancels := range []bool{false, true} {
+		testStandby(ctx, t, db, cancels)
+	}
+}
+
+// testStandby also serves pools that ask the server to cancel a statement whose
+// context ended: it then answers a commit with COMMIT, and a warning.
+func testStandby(ctx context.Context, t *testing.T, db *pgtest.DB, cancels bool) {
 	b := benchOn(t, db, inbox.Config{CommitTimeout: 300 * time.Millisecond})
+	if cancels {
+		pc := db.Config().Copy()
+		cancelling(pc)
+		pool, err := pgxpool.NewWithConfig(ctx, pc)
+		require.NoError(t, err)
+		defer pool.Close()
+		b.Inbox, err = inbox.NewWithConfig(pool, inbox.Config{Schema: db.Schema, CommitTimeout: 300 * time.Millisecond})
+		require.NoError(t, err)
+	}
 	awaitStandby := func(name string) {
 		b.MustExec(t, "alter system set synchronous_standby_names = '"+name+"'")
 		b.MustExec(t, "select pg_reload_conf()")
@@ -44,7 +62,7 @@ func TestDuplicateWaitsForTheSynchronousStandby(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return b.Processed(t) == n }, 10*time.Second, 5*time.Millisecond,
 		"PostgreSQL did not give up the wait, so that this test shows nothing")
-	_, err = b.process(b.record, message(id, "x"))
+	_, err := b.process(b.record, message(id, "x"))
 	require.ErrorIs(t, err, consumer.ErrOutage, "counted as processed, but is on one machine only")
 
 	awaitStandby("")
@@ -55,6 +73,8 @@ func TestDuplicateWaitsForTheSynchronousStandby(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	require.Equal(t, verdicts(consumer.Duplicate), got)
 	b.requireEffects(n)
+	b.MustExec(t, "drop table %s.effects")
+	b.MustExec(t, "delete from %s.processed_messages")
 }
 
 func TestCheckWarnsOfCommitsThatAStandbyMisses(t *testing.T) {

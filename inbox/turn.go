@@ -32,7 +32,11 @@ func (s *session) claim(ctx context.Context, c *claim) error {
 	if tx := results.Tx(); tx != nil {
 		s.tx = tx
 	}
-	return claimFailed(errors.Join(readClaim(results, c), results.Close()))
+	err := readClaim(results, c)
+	if closed := results.Close(); err == nil {
+		err = closed
+	}
+	return s.claimFailed(ctx, err)
 }
 
 func (s *session) queueClaim(b *pgx.Batch, c *claim) {
@@ -70,32 +74,60 @@ func (s *session) finish(ctx context.Context, c *claim) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	results := s.conn.SendBatch(ctx, &b)
-	err := s.readEnd(results, c, len(seen) > 0)
-	if err == nil && s.ahead != nil {
-		s.ahead.err = claimFailed(readClaim(results, s.ahead))
+	end := readEnd(results, c, len(seen) > 0)
+	var ahead error
+	if end.ok() && s.ahead != nil {
+		ahead = readClaim(results, s.ahead)
 	}
-	if closed := results.Close(); err == nil && s.ahead != nil && s.ahead.err == nil {
-		s.ahead.err = claimFailed(closed)
+	if closed := results.Close(); ahead == nil {
+		ahead = closed
 	}
-	return err
+	if err := s.explain(end); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		// The server may have answered because pgx cancelled its wait for a
+		// standby, with the time limit: that is no confirmation.
+		return unknown(err)
+	}
+	if s.ahead != nil {
+		s.ahead.err = s.claimFailed(ctx, ahead)
+	}
+	return c.unexplained()
 }
 
-// readEnd reads what became of the transaction.
-func (s *session) readEnd(results pgx.BatchResults, c *claim, looked bool) error {
+// ending is what the server said at the end of a transaction.
+type ending struct {
+	before error // of a statement in front of the commit
+	commit error
+	tag    string // of the commit
+}
+
+func (e ending) ok() bool { return e.before == nil && e.commit == nil && e.tag == "COMMIT" }
+
+func readEnd(results pgx.BatchResults, c *claim, looked bool) (e ending) {
 	if looked {
-		if err := readHashes(results, c); err != nil {
-			return s.notEnded(err)
+		if e.before = readHashes(results, c); e.before != nil {
+			return e
 		}
 	}
-	if _, err := results.Exec(); err != nil { // unchanged, or confirm
-		return s.notEnded(err)
+	if _, e.before = results.Exec(); e.before != nil { // unchanged, or confirm
+		return e
 	}
 	tag, err := results.Exec()
+	e.tag, e.commit = tag.String(), err
+	return e
+}
+
+// explain returns nil when the transaction was committed.
+func (s *session) explain(e ending) error {
 	switch {
-	case err != nil:
-		return s.refused(err)
-	case tag.String() != "COMMIT":
-		return fmt.Errorf("%w: the server answered COMMIT with %s", ErrSQLFailed, tag)
+	case e.before != nil:
+		return s.notEnded(e.before)
+	case e.commit != nil:
+		return s.refused(e.commit)
+	case e.tag != "COMMIT":
+		return fmt.Errorf("%w: the server answered COMMIT with %s", ErrSQLFailed, e.tag)
 	}
 	return nil
 }
@@ -145,7 +177,7 @@ func (s *session) notEnded(err error) error {
 	case strings.Contains(pgErr.Message, endedBySQL):
 		return ErrTransactionEnded
 	}
-	return s.blame(context.Background(), err)
+	return s.blame(context.Background(), err, nil)
 }
 
 // refused explains an error of the commit itself. A server that goes on
