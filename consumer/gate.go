@@ -13,11 +13,13 @@ import (
 type gate struct {
 	backoff Backoff
 	shut    atomic.Bool // whether reason is set, readable without the lock
+	// failures counts the attempts in a row that found the database away. That
+	// it answered a claim ends a pause, but not yet the row.
+	failures atomic.Int32
 
 	mu      sync.Mutex
 	reason  error         // why the gate is shut; nil while it is open
 	since   time.Time     // when it was last shut or opened
-	probes  int           // how many probes have failed, and the first failure
 	passes  pass          // how many were given to probes
 	probe   pass          // that of the probe under way; zero while there is none
 	changed chan struct{} // closed when the gate opens or the probe gives up
@@ -41,7 +43,7 @@ func (g *gate) enter(stop <-chan struct{}) (p pass, ok bool) {
 		if g.probe == 0 {
 			g.passes++
 			g.probe, p = g.passes, g.passes
-			wait := g.backoff.wait(g.probes)
+			wait := g.backoff.wait(int(g.failures.Load()))
 			g.mu.Unlock()
 			return p, g.sleep(p, wait, stop)
 		}
@@ -75,13 +77,14 @@ func (g *gate) close(reason error, p pass) (news bool) {
 	defer g.mu.Unlock()
 	news = g.reason == nil
 	if news {
-		g.since, g.probes = time.Now(), 1
+		g.since = time.Now()
+		g.failures.Add(1)
 		g.changed = make(chan struct{})
 		g.shut.Store(true)
 	}
 	g.reason = reason
 	if !news && p != 0 && p == g.probe {
-		g.probes++
+		g.failures.Add(1)
 		g.release()
 	}
 	return news
@@ -104,6 +107,13 @@ func (g *gate) open(p pass) (away time.Duration, news bool) {
 	g.probe = 0
 	close(g.changed)
 	return away, true
+}
+
+// recovered notes an attempt that went through, whatever its result.
+func (g *gate) recovered() {
+	if g.failures.Load() != 0 && !g.shut.Load() {
+		g.failures.Store(0)
+	}
 }
 
 // leave gives up an attempt that told nothing about the database.

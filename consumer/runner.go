@@ -191,6 +191,12 @@ func (r *Runner[Tx]) databaseAnswered(p pass) {
 	}
 }
 
+// databaseWorks notes an attempt that went through.
+func (r *Runner[Tx]) databaseWorks(p pass) {
+	r.databaseAnswered(p)
+	r.gate.recovered()
+}
+
 // databaseAway begins a pause, or goes on with it.
 func (r *Runner[Tx]) databaseAway(err error, p pass) {
 	if r.gate.close(err, p) {

@@ -209,13 +209,13 @@ func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, p pass) {
 	}
 	switch res.fate {
 	case settled:
-		r.databaseAnswered(p)
+		r.databaseWorks(p)
 		s.acknowledge(ctx, t, res.verdict)
 	case contended:
-		r.databaseAnswered(p)
+		r.databaseWorks(p)
 		s.contended(ctx, t, res.err)
 	case failed:
-		r.databaseAnswered(p)
+		r.databaseWorks(p)
 		s.failed(ctx, t, res.err)
 	case away:
 		r.databaseAway(res.err, p)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -120,22 +121,31 @@ func (s *session) apply(ctx context.Context,
 }
 
 // regain makes the connection the session's again. A statement that is still
-// under way, in a goroutine which the handler left behind, loses its socket; and
-// if even that does not end it, the connection is left to it.
+// under way, in a goroutine which the handler left behind, is cancelled, or its
+// locks would stay; then it loses its socket; and if even that does not end it,
+// the connection is left to it.
 func (s *session) regain(g *guard) error {
 	idle := g.end()
 	if idle == nil {
 		return nil
 	}
-	_ = s.pg().Conn().Close()
+	ctx, cancel := context.WithTimeout(context.Background(), s.in.cfg.CommitTimeout)
+	defer cancel()
+	_ = s.pg().CancelRequest(ctx)
+	if !closedWithin(idle, cancelTimeout) {
+		_ = s.pg().Conn().Close()
+	}
 	if closedWithin(idle, s.in.cfg.CommitTimeout) {
-		s.discard(context.Background())
+		s.discard(ctx)
 	} else {
 		s.conn.Hijack()
 		s.conn, s.tx = nil, nil
 	}
 	return ErrTransactionBusy
 }
+
+// cancelTimeout is how long a cancelled statement may take to end.
+const cancelTimeout = time.Second
 
 func (s *session) pg() *pgconn.PgConn { return s.conn.Conn().PgConn() }
 

@@ -63,6 +63,7 @@ func (s *stream) settle(d *delivery) {
 	} else {
 		d.next.prev = d.prev
 	}
+	d.prev, d.next = nil, nil // a handler may keep the message, and then the others with it
 }
 
 // cut takes d and all that follow from the list. The caller holds s.mu.

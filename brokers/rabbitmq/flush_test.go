@@ -40,7 +40,9 @@ func TestReleaseInTheMidstOfAcks(t *testing.T) {
 		one <- <-deliveries
 		close(one)
 		s.pump(one)
-		ms = append(ms, s.take(1)...)
+		taken, err := s.take(1)
+		require.NoError(t, err)
+		ms = append(ms, taken...)
 	}
 	ack := func(f *flush, tag uint64) { f.tags = append(f.tags, tag) }
 	release := func(f *flush, tag uint64) { f.released = append(f.released, tag) }

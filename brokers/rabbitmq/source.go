@@ -112,6 +112,11 @@ func (s *Source) epoch(ctx context.Context, l *link, serve func(context.Context,
 	}
 	end()
 	st.end()
+	if s.config.Key != nil {
+		// With an order to keep, nobody else may get the queue before what has
+		// begun is finished: a single active consumer would be followed at once.
+		<-served
+	}
 	select {
 	case <-pumped:
 	default:
@@ -123,5 +128,8 @@ func (s *Source) epoch(ctx context.Context, l *link, serve func(context.Context,
 	st.close()
 	<-written
 	l.close(s.config.CloseTimeout)
+	if failed == nil {
+		failed = st.failure()
+	}
 	return lost, failed
 }

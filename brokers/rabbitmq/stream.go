@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"sync"
 
@@ -27,6 +28,7 @@ type stream struct {
 	fresh       *delivery // the first of them that Next has not returned
 	pending     *flush    // to be acknowledged next; nil when nothing is
 	over        bool      // set by close
+	broken      error     // why Next ended the stream by itself
 }
 
 func newStream(c Config, ch *amqp.Channel) *stream {
@@ -76,7 +78,12 @@ func (s *stream) Next(ctx context.Context, n int) ([]*consumer.Message, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if ms := s.take(max(n, 1)); ms != nil {
+		ms, err := s.take(max(n, 1))
+		if err != nil {
+			s.fail(err)
+			return ms, io.EOF
+		}
+		if ms != nil {
 			return ms, nil
 		}
 		select {
@@ -88,13 +95,28 @@ func (s *stream) Next(ctx context.Context, n int) ([]*consumer.Message, error) {
 }
 
 // take returns the next messages, at most n: none when nothing waits.
-func (s *stream) take(n int) []*consumer.Message {
+func (s *stream) take(n int) ([]*consumer.Message, error) {
 	var ms []*consumer.Message
 	for _, d := range s.takeFresh(n) {
-		d.message = s.message(&d.raw)
+		if err := s.fill(d); err != nil {
+			return ms, err
+		}
 		ms = append(ms, &d.message)
 	}
-	return ms
+	return ms, nil
+}
+
+// fill makes the message of a delivery. Config.Key is the user's, and may
+// panic; the same message would make it panic again.
+func (s *stream) fill(d *delivery) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("rabbitmq: Config.Key panicked for the message with id %.100q, which is not acknowledged: %v",
+				d.raw.MessageId, v)
+		}
+	}()
+	d.message = s.message(&d.raw)
+	return nil
 }
 
 func (s *stream) takeFresh(n int) []*delivery {
@@ -105,6 +127,19 @@ func (s *stream) takeFresh(n int) []*delivery {
 		ds = append(ds, s.fresh)
 	}
 	return ds
+}
+
+// fail notes why nothing more can come of the stream.
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = err
+}
+
+func (s *stream) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
 }
 
 // end makes Next return io.EOF.
@@ -120,7 +155,7 @@ func (s *stream) handBack() {
 		s.cut(d)
 	}
 	s.mu.Unlock()
-	for ; d != nil; d = d.next {
+	for ; d != nil; d, d.next = d.next, nil {
 		if err := requeue(s.ch, d.raw.DeliveryTag); err != nil {
 			return // the channel is closed, which hands back everything
 		}

@@ -19,7 +19,7 @@ func parseURL(raw string) (amqp.URI, error) {
 	if raw == "" {
 		return amqp.URI{}, errors.New("rabbitmq: Config.URL is empty: it must read amqp://user:password@host:port/vhost")
 	}
-	scheme, _, found := strings.Cut(raw, "://")
+	scheme, rest, found := strings.Cut(raw, "://")
 	if !found {
 		return amqp.URI{}, errors.New("rabbitmq: Config.URL has no scheme: it must begin with amqp:// or amqps://")
 	}
@@ -29,7 +29,8 @@ func parseURL(raw string) (amqp.URI, error) {
 	u, err := url.Parse(raw)
 	// A reserved character that is not encoded ends the host too early: what
 	// follows, with the rest of the password, would be taken for a path.
-	if err != nil || u.Fragment != "" || u.User == nil && strings.Contains(raw, "@") || strings.ContainsAny(raw, " \t\r\n") {
+	_, afterHost, _ := strings.Cut(strings.NewReplacer("?", "/", "#", "/").Replace(rest), "/")
+	if err != nil || u.Fragment != "" || strings.ContainsAny(raw, " \t\r\n") || strings.Contains(afterHost, "@") {
 		return amqp.URI{}, errURLEncoding
 	}
 	if u.Hostname() == "" {
