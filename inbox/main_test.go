@@ -13,9 +13,13 @@ import (
 	"github.com/ackafter/ackafter/consumer"
 	"github.com/ackafter/ackafter/inbox"
 	"github.com/ackafter/ackafter/internal/pgtest"
+	"github.com/ackafter/ackafter/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testmain.Need("DATABASE_URL")
+	goleak.VerifyTestMain(m)
+}
 
 const subscriber = "billing"
 

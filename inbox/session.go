@@ -131,11 +131,18 @@ func (s *session) regain(g *guard) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.in.cfg.CommitTimeout)
 	defer cancel()
-	_ = s.pg().CancelRequest(ctx)
-	if !closedWithin(idle, cancelTimeout) {
-		_ = s.pg().Conn().Close()
+	ended := false
+	for range cancelTries { // one that comes before its statement has no effect
+		_ = s.pg().CancelRequest(ctx)
+		if ended = closedWithin(idle, cancelWait); ended {
+			break
+		}
 	}
-	if closedWithin(idle, s.in.cfg.CommitTimeout) {
+	if !ended {
+		_ = s.pg().Conn().Close()
+		ended = closedWithin(idle, s.in.cfg.CommitTimeout)
+	}
+	if ended {
 		s.discard(ctx)
 	} else {
 		s.conn.Hijack()
@@ -144,8 +151,12 @@ func (s *session) regain(g *guard) error {
 	return ErrTransactionBusy
 }
 
-// cancelTimeout is how long a cancelled statement may take to end.
-const cancelTimeout = time.Second
+// A statement that was cancelled so often, with so much time to end after each,
+// does not end by that.
+const (
+	cancelTries = 20
+	cancelWait  = 100 * time.Millisecond
+)
 
 func (s *session) pg() *pgconn.PgConn { return s.conn.Conn().PgConn() }
 

@@ -14,12 +14,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ackafter/ackafter/internal/servers"
+	"github.com/ackafter/ackafter/internal/testmain"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childSchema) != "" {
 		os.Exit(applyAsChild())
 	}
+	testmain.Need("DATABASE_URL")
 	goleak.VerifyTestMain(m)
 }
 

@@ -14,7 +14,7 @@ const Version = 1
 // What [Check] and [Apply] find wrong with a version; test for them with errors.Is.
 var (
 	// ErrOutdated: the database lacks migrations that this release needs.
-	ErrOutdated = errors.New("the tables are older than this release of ackafter needs")
+	ErrOutdated = errors.New("the tables are missing, or older than this release of ackafter needs")
 	// ErrNewer: the database has migrations that this release does not know.
 	ErrNewer = errors.New("the tables are newer than this release of ackafter knows")
 )
@@ -51,6 +51,10 @@ func Check(ctx context.Context, db Queryer, schema string) error {
 	have, err := Current(ctx, db, schema)
 	if err != nil {
 		return err
+	}
+	if have == 0 {
+		return fmt.Errorf("migrations: schema %q has no tables of ackafter, or the first migration did not run: "+
+			"call migrations.Apply, or run the SQL files with your migration tool: %w", schema, ErrOutdated)
 	}
 	if have < Version {
 		return fmt.Errorf("migrations: schema %q has version %d, this release needs %d: call migrations.Apply "+

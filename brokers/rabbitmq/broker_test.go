@@ -13,11 +13,15 @@ import (
 	"github.com/ackafter/ackafter/brokers/rabbitmq"
 	"github.com/ackafter/ackafter/consumer"
 	"github.com/ackafter/ackafter/internal/servers"
+	"github.com/ackafter/ackafter/internal/testmain"
 )
 
 const limit = 30 * time.Second
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testmain.Need("AMQP_URL")
+	goleak.VerifyTestMain(m)
+}
 
 // brokerURL returns the address of the shared broker. Without one the test
 // fails, unless it is a short run.

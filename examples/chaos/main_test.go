@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ackafter/ackafter/internal/pgtest"
+	"github.com/ackafter/ackafter/internal/testmain"
 )
 
 // TestMain also makes workers of this binary, as main does, and parents.
@@ -18,6 +19,7 @@ func TestMain(m *testing.M) {
 	if isWorker() {
 		os.Exit(workerMain())
 	}
+	testmain.Need("DATABASE_URL", "AMQP_URL")
 	if os.Getenv(beParent) != "" {
 		os.Exit(parentMain(context.Background(), []string{"-messages", "100000", "-kills", "1000"}, os.Stdout, os.Stderr))
 	}

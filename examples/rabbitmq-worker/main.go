@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -38,10 +39,12 @@ func main() {
 func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	workers, err := strconv.Atoi(cmp.Or(os.Getenv("WORKERS"), "4"))
 	if err != nil {
 		return fmt.Errorf("WORKERS: %w", err)
+	}
+	if workers < 1 {
+		return fmt.Errorf("WORKERS: must be at least 1, is %d", workers)
 	}
 	pool, err := openDatabase(ctx, workers)
 	if err != nil {
@@ -72,7 +75,11 @@ func run() error {
 }
 
 func openDatabase(ctx context.Context, workers int) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
+	url := os.Getenv("DATABASE_URL")
+	if url == "" {
+		return nil, errors.New("DATABASE_URL is not set")
+	}
+	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +100,10 @@ type payment struct {
 // book takes effect once for each payment. It needs a table of yours:
 // create table accounts (id text primary key, balance bigint not null).
 func book(ctx context.Context, tx pgx.Tx, p payment) error {
-	_, err := tx.Exec(ctx, `update accounts set balance = balance + $2 where id = $1`, p.Account, p.Cents)
+	tag, err := tx.Exec(ctx, `update accounts set balance = balance + $2 where id = $1`, p.Account, p.Cents)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = fmt.Errorf("there is no account %q", p.Account) // or the payment would vanish
+	}
 	return err
 }
 

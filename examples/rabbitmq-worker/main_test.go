@@ -19,6 +19,7 @@ import (
 
 	"github.com/ackafter/ackafter/internal/pgtest"
 	"github.com/ackafter/ackafter/internal/servers"
+	"github.com/ackafter/ackafter/internal/testmain"
 )
 
 const limit = 30 * time.Second
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
+	testmain.Need("DATABASE_URL", "AMQP_URL")
 	os.Exit(m.Run())
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/ackafter/ackafter/internal/testmain"
 )
 
 // limit is how long anything that must happen may take on a busy machine.
@@ -19,6 +21,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
 		os.Exit(childMain())
 	}
+	testmain.Need("DATABASE_URL", "AMQP_URL")
 	waitTogether()
 	goleak.VerifyTestMain(m)
 }

@@ -68,11 +68,13 @@ func realPath(dir string) (string, error) {
 }
 
 func (r record) write(dir string) error {
-	var err error
-	if r.Dir, err = realPath(dir); err != nil {
+	here, err := realPath(dir)
+	if err != nil {
 		return fmt.Errorf("record what runs in %s: %w", dir, err)
 	}
-	content, err := json.MarshalIndent(r, "", "  ")
+	located := r
+	located.Dir = here
+	content, err := json.MarshalIndent(located, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode what runs in %s: %w", dir, err)
 	}
