@@ -53,8 +53,8 @@ func Check(ctx context.Context, db Queryer, schema string) error {
 		return err
 	}
 	if have == 0 {
-		return fmt.Errorf("migrations: schema %q has no tables of ackafter, or the first migration did not run: "+
-			"call migrations.Apply, or run the SQL files with your migration tool: %w", schema, ErrOutdated)
+		return fmt.Errorf("migrations: schema %q: %w: call migrations.Apply, or run the SQL files with your migration tool",
+			schema, ErrOutdated)
 	}
 	if have < Version {
 		return fmt.Errorf("migrations: schema %q has version %d, this release needs %d: call migrations.Apply "+

@@ -27,7 +27,7 @@ var startCases = []struct {
 	{"AMQP password", func(w *world, p *parts) { p.Rabbit.URL = withPassword(w.t, p.Rabbit.URL) },
 		[]string{"refuses the user", "wrong user or password in Config.URL"}},
 	{"schema not migrated", func(w *world, _ *parts) { w.db.MustExec(w.t, "drop schema %s cascade") },
-		[]string{"has version 0, this release needs", "call migrations.Apply"}},
+		[]string{"the tables are missing", "call migrations.Apply"}},
 	{"database newer", func(w *world, _ *parts) {
 		w.db.MustExec(w.t, "insert into %s.schema_version (version) values (9999)")
 	}, []string{"has version 9999, this release knows up to", "upgrade github.com/ackafter/ackafter"}},
