@@ -181,6 +181,23 @@ func TestRowsLeftOpenFail(t *testing.T) {
 	b.requireIdle()
 }
 
+// The query may run on for long, and with it the claim would stay locked.
+func TestQueryLeftRunningIsCancelled(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	for range 3 {
+		_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+			var batch pgx.Batch
+			batch.Queue("select pg_sleep(60)")
+			tx.SendBatch(ctx, &batch)
+			return nil
+		}), message("m1", "x"))
+		require.ErrorIs(t, err, inbox.ErrTransactionBusy)
+	}
+	_, err := b.process(b.record, message("m1", "x"))
+	require.NoError(t, err)
+	b.requireEffects(1)
+}
+
 func TestDeferredConstraintIsAnAnswer(t *testing.T) {
 	b := newBench(t, inbox.Config{})
 	b.MustExec(t, "alter table %s.effects add unique (id) deferrable initially deferred")

@@ -177,9 +177,16 @@ func (s *session) rollback(ctx context.Context) {
 	}
 }
 
-// discard closes the connection, so that nobody gets it again.
+// discard closes the connection, so that nobody gets it again. A query whose
+// rows were left unread may still be running, and a server that is busy does not
+// notice a closed connection; so it is cancelled, or its locks would stay.
 func (s *session) discard(ctx context.Context) {
 	if s.conn != nil {
+		if pg := s.pg(); !pg.IsClosed() && pg.IsBusy() {
+			_ = pg.CancelRequest(ctx)
+			closedWithin(nil, cancelWait) // for one that came before its statement
+			_ = pg.CancelRequest(ctx)
+		}
 		_ = s.conn.Conn().Close(ctx)
 	}
 	s.release()
