@@ -23,24 +23,24 @@ func TestStatementUnderWayWhenTheHandlerReturns(t *testing.T) {
 	b := newBench(t, inbox.Config{})
 	var left sync.WaitGroup
 	endless := map[string]func(ctx context.Context, tx pgx.Tx) error{
-		"exec": sql("select pg_sleep(60)"),
+		"exec": sql("select pg_sleep(3)"),
 		"query": func(ctx context.Context, tx pgx.Tx) error {
-			rows, _ := tx.Query(ctx, "select pg_sleep(60)")
+			rows, _ := tx.Query(ctx, "select pg_sleep(3)")
 			defer rows.Close()
 			for rows.Next() {
 			}
 			return rows.Err()
 		},
 		"row": func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, "select pg_sleep(60)").Scan(nil)
+			return tx.QueryRow(ctx, "select pg_sleep(3)").Scan(nil)
 		},
 		"batch": func(ctx context.Context, tx pgx.Tx) error {
 			var batch pgx.Batch
-			batch.Queue("select pg_sleep(60)")
+			batch.Queue("select pg_sleep(3)")
 			return tx.SendBatch(ctx, &batch).Close()
 		},
 		"savepoint": func(ctx context.Context, tx pgx.Tx) error {
-			return pgx.BeginFunc(ctx, tx, func(sp pgx.Tx) error { return sql("select pg_sleep(60)")(ctx, sp) })
+			return pgx.BeginFunc(ctx, tx, func(sp pgx.Tx) error { return sql("select pg_sleep(3)")(ctx, sp) })
 		},
 		"many": func(ctx context.Context, tx pgx.Tx) error {
 			for {
