@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ackafter/ackafter/consumer"
@@ -120,87 +118,8 @@ func (s *session) apply(ctx context.Context,
 	return s.inspect(ctx, guard.lastError())
 }
 
-// regain makes the connection the session's again. A statement that is still
-// under way, in a goroutine which the handler left behind, is cancelled, or its
-// locks would stay; then it loses its socket; and if even that does not end it,
-// the connection is left to it.
-func (s *session) regain(g *guard) error {
-	idle := g.end()
-	if idle == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.in.cfg.CommitTimeout)
-	defer cancel()
-	ended := false
-	for range cancelTries { // one that comes before its statement has no effect
-		_ = s.pg().CancelRequest(ctx)
-		if ended = closedWithin(idle, cancelWait); ended {
-			break
-		}
-	}
-	if !ended {
-		_ = s.pg().Conn().Close()
-		ended = closedWithin(idle, s.in.cfg.CommitTimeout)
-	}
-	if ended {
-		s.discard(ctx)
-	} else {
-		s.conn.Hijack()
-		s.conn, s.tx = nil, nil
-	}
-	return ErrTransactionBusy
-}
-
-// A statement that was cancelled so often, with so much time to end after each,
-// does not end by that.
-const (
-	cancelTries = 20
-	cancelWait  = 100 * time.Millisecond
-)
-
-func (s *session) pg() *pgconn.PgConn { return s.conn.Conn().PgConn() }
-
-// rollback ends whatever is open, so that the connection can be used again. A
-// connection on which that fails is closed, and then the server rolls back.
-func (s *session) rollback(ctx context.Context) {
-	s.ahead = nil
-	if s.conn == nil {
-		return
-	}
-	if !s.pg().IsClosed() && s.pg().TxStatus() == 'I' && !s.pg().IsBusy() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.in.cfg.CommitTimeout)
-	defer cancel()
-	if _, err := s.conn.Exec(ctx, "rollback"); err != nil {
-		s.discard(ctx)
-	}
-}
-
-// discard closes the connection, so that nobody gets it again. A query whose
-// rows were left unread may still be running, and a server that is busy does not
-// notice a closed connection; so it is cancelled, or its locks would stay.
-func (s *session) discard(ctx context.Context) {
-	if s.conn != nil {
-		if pg := s.pg(); !pg.IsClosed() && pg.IsBusy() {
-			_ = pg.CancelRequest(ctx)
-			closedWithin(nil, cancelWait) // for one that came before its statement
-			_ = pg.CancelRequest(ctx)
-		}
-		_ = s.conn.Conn().Close(ctx)
-	}
-	s.release()
-}
-
 // Close implements consumer.Session.
 func (s *session) Close(ctx context.Context) {
 	s.rollback(ctx)
 	s.release()
-}
-
-func (s *session) release() {
-	if s.conn != nil {
-		s.conn.Release()
-	}
-	s.conn, s.tx = nil, nil
 }
