@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ackafter/ackafter/internal/limit"
 )
 
 // streamRun is the work on one stream, from its start to its end.
@@ -162,6 +164,8 @@ func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
 	}
 	session := openSession(r.cfg.Inbox, r.cfg.Subscriber)
 	defer session.Close(ctx)
+	var acks limit.Timer
+	defer acks.Stop()
 	began := time.Now()
 	for {
 		var ahead *task
@@ -171,7 +175,7 @@ func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
 			}
 			return nil
 		})
-		s.act(ctx, t, res, p)
+		s.act(ctx, t, res, p, &acks)
 		p = 0
 		if ahead == nil && res.fate == settled {
 			ahead = s.another(began) // perhaps the next of the same key
@@ -202,7 +206,7 @@ func (s *streamRun[Tx]) another(began time.Time) *task {
 }
 
 // act does what follows from an attempt.
-func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, p pass) {
+func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, p pass, acks *limit.Timer) {
 	r := s.runner
 	if res.fate != contended {
 		t.contentions = 0
@@ -210,7 +214,7 @@ func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, p pass) {
 	switch res.fate {
 	case settled:
 		r.databaseWorks(p)
-		s.acknowledge(ctx, t, res.verdict)
+		s.acknowledge(ctx, t, res.verdict, acks)
 	case contended:
 		r.databaseWorks(p)
 		s.contended(ctx, t, res.err)
@@ -230,8 +234,8 @@ func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, p pass) {
 }
 
 // acknowledge is reached only with a row that is known to be committed.
-func (s *streamRun[Tx]) acknowledge(ctx context.Context, t *task, v Verdict) {
-	ackCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
+func (s *streamRun[Tx]) acknowledge(ctx context.Context, t *task, v Verdict, acks *limit.Timer) {
+	ackCtx, cancel := acks.Context(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
 	defer cancel()
 	err := s.stream.Ack(ackCtx, t.m)
 	s.advanced.Store(time.Now().UnixNano())

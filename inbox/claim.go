@@ -16,7 +16,6 @@ type claim struct {
 	mine   []bool         // whether the row is ours
 	there  []bool         // whether it was looked up, and found
 	index  map[string]int // by id; nil for a single message
-	xid    string         // of the transaction that holds the claim, if a row is ours
 	err    error          // of a claim that was made ahead
 }
 
@@ -45,11 +44,6 @@ func newClaim(ms []*consumer.Message) *claim {
 
 func (c *claim) at(id string) int { return c.index[id] } // 0 for a single message
 
-// inserted notes a row that the claim inserted.
-func (c *claim) inserted(id, xid string) {
-	c.mine[c.at(id)], c.xid = true, xid
-}
-
 // stored notes the hash of a row that was there before.
 func (c *claim) stored(id string, hash []byte) {
 	i := c.at(id)
@@ -69,15 +63,16 @@ func (c *claim) unexplained() error {
 	return nil
 }
 
-// notFresh returns the ids whose rows were there before.
-func (c *claim) notFresh() []string {
-	var ids []string
-	for i, mine := range c.mine {
-		if !mine {
-			ids = append(ids, c.ids[i])
+// split returns the ids that are ours, and those whose rows were there before.
+func (c *claim) split() (mine, seen []string) {
+	for i, id := range c.ids {
+		if c.mine[i] {
+			mine = append(mine, id)
+		} else {
+			seen = append(seen, id)
 		}
 	}
-	return ids
+	return mine, seen
 }
 
 // fresh returns the messages to apply: the first of each id that is ours.

@@ -27,7 +27,7 @@ func (s *session) regain(g *guard) error {
 		s.discard(ctx)
 	} else {
 		s.conn.Hijack()
-		s.conn, s.tx = nil, nil
+		s.conn = nil
 	}
 	return ErrTransactionBusy
 }
@@ -85,5 +85,5 @@ func (s *session) release() {
 	if s.conn != nil {
 		s.conn.Release()
 	}
-	s.conn, s.tx = nil, nil
+	s.conn = nil
 }

@@ -89,7 +89,7 @@ func (s *session) claimFailed(ctx context.Context, err error) error {
 	}
 	var pgErr *pgconn.PgError
 	contention := errors.As(err, &pgErr) && isContention(pgErr)
-	if !contention || s.pg().TxStatus() == 'I' { // begin failed, and s.tx is closed
+	if !contention {
 		s.discard(context.WithoutCancel(ctx))
 	}
 	if contention {
@@ -137,8 +137,9 @@ func (s *session) blame(ctx context.Context, err, last error) error {
 }
 
 // inspect looks at what a handler that returned nil left behind. lastErr is
-// the last error that its transaction returned, if any. Whether the transaction
-// is still the same, only the server can tell: see statements.unchanged.
+// the last error that its transaction returned, if any. Whether one transaction
+// was put in the place of another, only the server can tell: see
+// statements.unchanged.
 func (s *session) inspect(ctx context.Context, lastErr error) error {
 	switch {
 	case s.pg().IsClosed():
@@ -148,6 +149,8 @@ func (s *session) inspect(ctx context.Context, lastErr error) error {
 		return s.blame(ctx, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr), lastErr)
 	case s.pg().IsBusy():
 		return ErrTransactionBusy
+	case s.pg().TxStatus() == 'I':
+		return ErrTransactionEnded
 	case s.pg().TxStatus() == 'E' && lastErr != nil:
 		return s.blame(ctx, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr), lastErr)
 	case s.pg().TxStatus() == 'E':

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"strconv"
 	"sync"
 	"time"
 
@@ -17,6 +18,16 @@ type guard struct {
 	active int           // how many are on the connection
 	idle   chan struct{} // closed when none is any more; nil while nobody waits
 	err    error         // the last error of a statement, for a handler that swallows it
+	looks  bool          // as if a statement controlled the transaction
+
+	savepoints int // set so far
+}
+
+func (g *guard) nextSavepoint() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.savepoints++
+	return "ackafter_" + strconv.Itoa(g.savepoints)
 }
 
 // enter returns pgx.ErrTxClosed to whoever outlives the handler. Otherwise
@@ -63,6 +74,24 @@ func (g *guard) end() <-chan struct{} {
 	}
 	g.idle = make(chan struct{})
 	return g.idle
+}
+
+// look looks at SQL on its way to the server.
+func (g *guard) look(sql string, args []any) {
+	if !controlsTransaction(sql, args) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.looks = true
+}
+
+// suspect tells whether SQL was sent that may have ended the transaction, or
+// changed its characteristics.
+func (g *guard) suspect() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.looks
 }
 
 func (g *guard) lastError() error {

@@ -45,6 +45,7 @@ func TestTransactionEndedBySQLIsNoticed(t *testing.T) {
 		"in one statement":   {"rollback; begin"},
 		"rollback and chain": {"rollback and chain"},
 		"abort, work, begin": {"abort", "begin", "create temp table t (i int) on commit drop"},
+		"end, work":          {"select 1; Abort Work; begin; select 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, inbox.Config{})
@@ -75,6 +76,81 @@ func TestCommitBySQLIsNoticed(t *testing.T) {
 			b.requireEffects(1)
 		})
 	}
+}
+
+// Whatever way the SQL takes to the server.
+func TestTransactionEndedByAnyMethodIsNoticed(t *testing.T) {
+	const end = "rollback and chain"
+	for name, f := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"query": func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, end)
+			rows.Close()
+			return err
+		},
+		"row": func(ctx context.Context, tx pgx.Tx) error {
+			_ = tx.QueryRow(ctx, end).Scan()
+			return nil
+		},
+		"batch": func(ctx context.Context, tx pgx.Tx) error {
+			var batch pgx.Batch
+			batch.Queue(end)
+			return tx.SendBatch(ctx, &batch).Close()
+		},
+		"prepared": func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Prepare(ctx, "done", end); err != nil {
+				return err
+			}
+			return sql("done")(ctx, tx)
+		},
+		"rewritten": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "done", rewriter(end))
+			return err
+		},
+		"in a savepoint": func(ctx context.Context, tx pgx.Tx) error {
+			sp, err := tx.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			return sql(end)(ctx, sp)
+		},
+		"then an insert": sql("rollback;begin", "select 1"),
+		"in disguise":    sql("/*x*/ROLLBACK/**/AND/**/CHAIN"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, inbox.Config{})
+			_, err := b.process(b.do(f), message("m1", "x"))
+			require.ErrorIs(t, err, inbox.ErrTransactionEnded)
+			b.requireEffects(0)
+			b.requireIdle()
+		})
+	}
+}
+
+type rewriter string
+
+func (r rewriter) RewriteQuery(context.Context, *pgx.Conn, string, []any) (string, []any, error) {
+	return string(r), nil, nil
+}
+
+// A word of transaction control proves nothing.
+func TestInnocentSQLPasses(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	got, err := b.process(b.do(sql("select case when true then 'commit' end as rollback")), message("m1", "x"))
+	require.NoError(t, err)
+	require.Equal(t, verdicts(consumer.Processed), got)
+	b.requireEffects(1)
+}
+
+func TestTransactionOfPgxBatchIsNotHandedOut(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+		var batch pgx.Batch
+		batch.BeginTx(pgx.TxOptions{})
+		results := tx.SendBatch(ctx, &batch)
+		require.Nil(t, results.Tx())
+		return results.Close()
+	}), message("m1", "x"))
+	require.NoError(t, err)
 }
 
 func TestSwallowedSQLErrorFails(t *testing.T) {

@@ -13,10 +13,11 @@ import (
 // consumer.Inbox[pgx.Tx]. It is safe for concurrent use, and several runners
 // may share one.
 type Inbox struct {
-	pool    *pgxpool.Pool
-	cfg     Config
-	sql     statements
-	invalid error // what Validate returns
+	pool     *pgxpool.Pool
+	cfg      Config
+	sql      statements
+	prepares bool  // whether statements prepared on a connection stay there
+	invalid  error // what Validate returns
 }
 
 var (
@@ -31,9 +32,10 @@ var (
 // yours to close, after the runners have returned. Its tables come from
 // package migrations.
 func New(pool *pgxpool.Pool) *Inbox {
-	in := &Inbox{pool: pool, cfg: Config{}.withDefaults()}
-	in.invalid = in.cfg.validate(pool)
-	in.sql = newStatements(in.cfg)
+	in, err := NewWithConfig(pool, Config{})
+	if err != nil {
+		return &Inbox{invalid: err}
+	}
 	return in
 }
 
@@ -44,7 +46,7 @@ func NewWithConfig(pool *pgxpool.Pool, cfg Config) (*Inbox, error) {
 	if err := cfg.validate(pool); err != nil {
 		return nil, err
 	}
-	return &Inbox{pool: pool, cfg: cfg, sql: newStatements(cfg)}, nil
+	return &Inbox{pool: pool, cfg: cfg, sql: newStatements(cfg), prepares: prepares(pool.Config().ConnConfig)}, nil
 }
 
 // Validate returns an error when New got no pool, and for an Inbox that New did

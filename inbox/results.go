@@ -52,6 +52,9 @@ type guardedResults struct {
 	guard *guard
 }
 
+// Tx returns nil: the transaction of pgx.Batch.BeginTx would be unguarded.
+func (r guardedResults) Tx() pgx.Tx { return nil }
+
 func (r guardedResults) Exec() (tag pgconn.CommandTag, err error) {
 	err = r.guard.do(func() error {
 		tag, err = r.BatchResults.Exec()

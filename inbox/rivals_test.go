@@ -176,6 +176,23 @@ func TestIsolationIsWhatTheConfigSays(t *testing.T) {
 	}
 }
 
+// A handler may make its own transaction read-only, or serializable, and never
+// the next one.
+func TestNothingIsInheritedFromTheTransactionBefore(t *testing.T) {
+	for _, set := range []string{"set transaction read only", "set local transaction_read_only = on"} {
+		t.Run(set, func(t *testing.T) {
+			b := newBench(t, inbox.Config{})
+			s := b.session()
+			first, second := message("m1", "x"), message("m2", "x")
+			_, err := s.Process(b.ctx, []*consumer.Message{first}, b.do(sql(set)), then(second))
+			require.NoError(t, err)
+			_, err = s.Process(b.ctx, []*consumer.Message{second}, b.record, nil)
+			require.NoError(t, err)
+			b.requireEffects(2)
+		})
+	}
+}
+
 // Batches that hold the same messages in opposite order must not deadlock.
 func TestBatchesInOppositeOrder(t *testing.T) {
 	b := newBench(t, inbox.Config{})

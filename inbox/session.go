@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ackafter/ackafter/consumer"
+	"github.com/ackafter/ackafter/internal/limit"
 )
 
 // Process implements consumer.Inbox.
@@ -50,8 +51,8 @@ type session struct {
 	in         *Inbox
 	subscriber string
 	conn       *pgxpool.Conn // nil while none is held
-	tx         pgx.Tx        // pgx's view of whatever transaction is open on conn
 	ahead      *claim        // what the last turn claimed for the next Process
+	limit      limit.Timer   // of a round trip
 }
 
 // Process implements consumer.Session.
@@ -71,15 +72,16 @@ func (s *session) Process(ctx context.Context, ms []*consumer.Message,
 	if err != nil {
 		return nil, err
 	}
+	suspect := false
 	if fresh := c.fresh(); len(fresh) > 0 {
-		if err := s.apply(ctx, apply, fresh); err != nil {
+		if suspect, err = s.apply(ctx, apply, fresh); err != nil {
 			return nil, err
 		}
 	}
 	if next != nil {
 		s.ahead = newClaim(next())
 	}
-	if err := s.finish(ctx, c); err != nil {
+	if err := s.finish(ctx, c, suspect); err != nil {
 		return nil, err
 	}
 	done = true
@@ -97,9 +99,10 @@ func (s *session) claimed(ctx context.Context, ms []*consumer.Message) (*claim, 
 	return c, s.claim(ctx, c)
 }
 
-// apply runs the handler, and looks at what it left behind.
+// apply runs the handler, and looks at what it left behind. suspect tells whether
+// its SQL has to be looked at more closely; see controlsTransaction.
 func (s *session) apply(ctx context.Context,
-	apply func(ctx context.Context, tx pgx.Tx, fresh []*consumer.Message) error, fresh []*consumer.Message) error {
+	apply func(ctx context.Context, tx pgx.Tx, fresh []*consumer.Message) error, fresh []*consumer.Message) (suspect bool, err error) {
 	guard := &guard{}
 	returned := false
 	defer func() {
@@ -107,19 +110,20 @@ func (s *session) apply(ctx context.Context,
 			_ = s.regain(guard)
 		}
 	}()
-	err := apply(ctx, &handlerTx{Tx: s.tx, guard: guard}, fresh)
+	err = apply(ctx, &handlerTx{conn: s.conn.Conn(), guard: guard}, fresh)
 	returned = true
 	if busy := s.regain(guard); busy != nil {
-		return errors.Join(busy, err)
+		return false, errors.Join(busy, err)
 	}
 	if err != nil {
-		return s.blame(ctx, err, guard.lastError())
+		return false, s.blame(ctx, err, guard.lastError())
 	}
-	return s.inspect(ctx, guard.lastError())
+	return guard.suspect(), s.inspect(ctx, guard.lastError())
 }
 
 // Close implements consumer.Session.
 func (s *session) Close(ctx context.Context) {
 	s.rollback(ctx)
 	s.release()
+	s.limit.Stop()
 }

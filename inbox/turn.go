@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ackafter/ackafter/consumer"
@@ -14,37 +13,31 @@ import (
 
 // claim begins a transaction and claims c in it, in one round trip.
 func (s *session) claim(ctx context.Context, c *claim) error {
-	ctx, cancel := context.WithTimeout(ctx, s.in.cfg.ClaimTimeout)
+	ctx, cancel := s.limit.Context(ctx, s.in.cfg.ClaimTimeout)
 	defer cancel()
-	var b pgx.Batch
 	if s.conn == nil {
 		conn, err := s.in.pool.Acquire(ctx)
 		if err != nil {
 			return s.in.noConnection(err)
 		}
 		s.conn = conn
-		b.BeginTx(pgx.TxOptions{IsoLevel: s.in.cfg.Isolation}) // to have s.tx
-	} else {
-		b.Queue(s.in.sql.begin)
 	}
-	s.queueClaim(&b, c)
-	results := s.conn.SendBatch(ctx, &b)
-	if tx := results.Tx(); tx != nil {
-		s.tx = tx
-	}
-	err := readClaim(results, c)
-	if closed := results.Close(); err == nil {
-		err = closed
-	}
-	return s.claimFailed(ctx, err)
+	t := s.trip()
+	t.add(s.in.sql.begin)
+	s.addClaim(t, c)
+	return s.claimFailed(ctx, s.send(ctx, t))
 }
 
-func (s *session) queueClaim(b *pgx.Batch, c *claim) {
+func (s *session) addClaim(t *trip, c *claim) {
 	if len(c.ids) == 1 {
-		b.Queue(s.in.sql.claimOne, s.subscriber, c.ids[0], c.hashes[0])
+		t.add(s.in.sql.claimOne, s.subscriber, c.ids[0], c.hashes[0]).tag = func(tag pgconn.CommandTag) {
+			c.mine[0] = tag.RowsAffected() == 1
+		}
 		return
 	}
-	b.Queue(s.in.sql.claim, s.subscriber, c.ids, c.hashes)
+	t.add(s.in.sql.claim, s.subscriber, c.ids, c.hashes).row = func(values [][]byte) {
+		c.mine[c.at(string(values[0]))] = true
+	}
 }
 
 // finish commits the transaction that holds c, which costs next to nothing when
@@ -53,37 +46,37 @@ func (s *session) queueClaim(b *pgx.Batch, c *claim) {
 //
 // Each step is skipped by the server when one before it failed, so that
 // nothing is claimed ahead behind a commit that was refused.
-func (s *session) finish(ctx context.Context, c *claim) error {
+//
+// suspect says that SQL of the handler may have ended the transaction, or
+// changed what the next one would inherit.
+func (s *session) finish(ctx context.Context, c *claim, suspect bool) error {
 	limit := s.in.cfg.CommitTimeout
-	var b pgx.Batch
-	seen := c.notFresh()
-	if len(seen) > 0 {
-		b.Queue(s.in.sql.lookup, s.subscriber, seen)
-	}
-	if len(seen) < len(c.ids) {
-		b.Queue(s.in.sql.unchanged, c.xid)
-	} else {
-		b.Queue(s.in.sql.confirm)
-	}
-	b.Queue("commit")
 	if s.ahead != nil {
 		limit += s.in.cfg.ClaimTimeout
-		b.Queue(s.in.sql.begin)
-		s.queueClaim(&b, s.ahead)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	results := s.conn.SendBatch(ctx, &b)
-	end := readEnd(results, c, len(seen) > 0)
-	var ahead error
-	if end.ok() && s.ahead != nil {
-		ahead = readClaim(results, s.ahead)
+
+	t := s.trip()
+	s.addEnd(t, c, suspect)
+	before := len(t.steps)
+	var commit pgconn.CommandTag
+	s.addCommit(t, suspect).tag = func(tag pgconn.CommandTag) { commit = tag }
+	committed := len(t.steps)
+	if s.ahead != nil {
+		if suspect {
+			t.add(s.in.sql.begin)
+		}
+		s.addClaim(t, s.ahead)
 	}
-	if closed := results.Close(); ahead == nil {
-		ahead = closed
-	}
-	if err := s.explain(end); err != nil {
-		return err
+	err := s.send(ctx, t)
+	switch {
+	case t.answered < before:
+		return s.notEnded(err)
+	case t.answered < committed:
+		return s.refused(err)
+	case commit.String() != "COMMIT":
+		return fmt.Errorf("%w: the server answered COMMIT with %s", ErrSQLFailed, commit)
 	}
 	if err := ctx.Err(); err != nil {
 		// The server may have answered because pgx cancelled its wait for a
@@ -91,80 +84,34 @@ func (s *session) finish(ctx context.Context, c *claim) error {
 		return unknown(err)
 	}
 	if s.ahead != nil {
-		s.ahead.err = s.claimFailed(ctx, ahead)
+		s.ahead.err = s.claimFailed(ctx, err)
 	}
 	return c.unexplained()
 }
 
-// ending is what the server said at the end of a transaction.
-type ending struct {
-	before error // of a statement in front of the commit
-	commit error
-	tag    string // of the commit
-}
-
-func (e ending) ok() bool { return e.before == nil && e.commit == nil && e.tag == "COMMIT" }
-
-func readEnd(results pgx.BatchResults, c *claim, looked bool) (e ending) {
-	if looked {
-		if e.before = readHashes(results, c); e.before != nil {
-			return e
+// addEnd adds what comes before the commit.
+func (s *session) addEnd(t *trip, c *claim, suspect bool) {
+	mine, seen := c.split()
+	if len(seen) > 0 {
+		t.add(s.in.sql.lookup, s.subscriber, seen).row = func(values [][]byte) {
+			c.stored(string(values[0]), values[1])
 		}
 	}
-	if _, e.before = results.Exec(); e.before != nil { // unchanged, or confirm
-		return e
-	}
-	tag, err := results.Exec()
-	e.tag, e.commit = tag.String(), err
-	return e
-}
-
-// explain returns nil when the transaction was committed.
-func (s *session) explain(e ending) error {
 	switch {
-	case e.before != nil:
-		return s.notEnded(e.before)
-	case e.commit != nil:
-		return s.refused(e.commit)
-	case e.tag != "COMMIT":
-		return fmt.Errorf("%w: the server answered COMMIT with %s", ErrSQLFailed, e.tag)
+	case len(mine) == 0:
+		t.add(s.in.sql.confirm)
+	case suspect:
+		t.add(s.in.sql.unchanged, s.subscriber, mine[0])
 	}
-	return nil
 }
 
-// readClaim reads the replies to begin and claim.
-func readClaim(results pgx.BatchResults, c *claim) error {
-	if _, err := results.Exec(); err != nil {
-		return err
+// addCommit adds the commit, which begins the next transaction where one is to
+// follow and can be like this one.
+func (s *session) addCommit(t *trip, suspect bool) *step {
+	if s.ahead != nil && !suspect {
+		return t.add(s.in.sql.commitAndBegin)
 	}
-	rows, err := results.Query()
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		values := rows.RawValues() // both are text, which has one format only
-		c.inserted(string(values[0]), string(values[1]))
-	}
-	rows.Close()
-	return rows.Err()
-}
-
-// readHashes reads the reply to lookup.
-func readHashes(results pgx.BatchResults, c *claim) error {
-	rows, err := results.Query()
-	if err != nil {
-		return err
-	}
-	var (
-		id   string
-		hash []byte
-	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &hash}, func() error {
-		c.stored(id, hash)
-		return nil
-	})
-	return err
+	return t.add(s.in.sql.commit)
 }
 
 // notEnded explains an error in front of the commit: with it, the server skips

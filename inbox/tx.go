@@ -3,34 +3,53 @@ package inbox
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // handlerTx is the transaction less the power to end it, or a savepoint in it.
-// It embeds pgx.Tx so that a method which pgx adds one day does not keep this
-// package from compiling.
+// It embeds a nil pgx.Tx, so that a method which pgx adds one day does not keep
+// this package from compiling.
 type handlerTx struct {
 	pgx.Tx
+	conn      *pgx.Conn
 	guard     *guard
-	savepoint bool
+	savepoint string      // its name; empty for the transaction itself
+	ended     atomic.Bool // the savepoint
 }
 
 // Commit refuses, unless t is a savepoint.
-func (t *handlerTx) Commit(ctx context.Context) error {
-	if !t.savepoint {
-		return ErrNotYours
-	}
-	return t.guard.do(func() error { return t.Tx.Commit(ctx) })
-}
+func (t *handlerTx) Commit(ctx context.Context) error { return t.end(ctx, "release savepoint ") }
 
 // Rollback refuses, unless t is a savepoint.
-func (t *handlerTx) Rollback(ctx context.Context) error {
-	if !t.savepoint {
+func (t *handlerTx) Rollback(ctx context.Context) error { return t.end(ctx, "rollback to savepoint ") }
+
+func (t *handlerTx) end(ctx context.Context, sql string) error {
+	if t.savepoint == "" {
 		return ErrNotYours
 	}
-	return t.guard.do(func() error { return t.Tx.Rollback(ctx) })
+	_, err := t.exec(ctx, sql+t.savepoint)
+	t.ended.Store(true)
+	return err
+}
+
+// Begin sets a savepoint, which is the handler's to release or roll back to.
+func (t *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	name := t.guard.nextSavepoint()
+	if _, err := t.exec(ctx, "savepoint "+name); err != nil {
+		return nil, err
+	}
+	return &handlerTx{conn: t.conn, guard: t.guard, savepoint: name}, nil
+}
+
+// enter must be followed by guard.leave, unless it returns an error.
+func (t *handlerTx) enter() error {
+	if t.ended.Load() {
+		return pgx.ErrTxClosed
+	}
+	return t.guard.enter()
 }
 
 // Conn panics, since it has no error to return, and a nil would be found out
@@ -43,67 +62,66 @@ var errLargeObjects = errors.New("inbox: pgx's large objects would outlive the h
 // LargeObjects panics, for it would hand out the transaction unguarded.
 func (t *handlerTx) LargeObjects() pgx.LargeObjects { panic(errLargeObjects) }
 
-// Begin sets a savepoint, which is the handler's to release or roll back to.
-func (t *handlerTx) Begin(ctx context.Context) (sp pgx.Tx, err error) {
-	err = t.guard.do(func() error {
-		sp, err = t.Tx.Begin(ctx)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &handlerTx{Tx: sp, guard: t.guard, savepoint: true}, nil
+func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	t.guard.look(sql, args)
+	return t.exec(ctx, sql, args...)
 }
 
-func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	if err := t.guard.enter(); err != nil {
+func (t *handlerTx) exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	if err := t.enter(); err != nil {
 		return tag, err
 	}
-	tag, err = t.Tx.Exec(ctx, sql, args...)
+	tag, err = t.conn.Exec(ctx, sql, args...)
 	return tag, t.guard.leave(err)
 }
 
 func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if err := t.guard.enter(); err != nil {
+	t.guard.look(sql, args)
+	if err := t.enter(); err != nil {
 		return failed(err).Query()
 	}
-	rows, err := t.Tx.Query(ctx, sql, args...)
+	rows, err := t.conn.Query(ctx, sql, args...)
 	return guardedRows{rows, t.guard}, t.guard.leave(err)
 }
 
 func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if err := t.guard.enter(); err != nil {
+	t.guard.look(sql, args)
+	if err := t.enter(); err != nil {
 		return failed(err).QueryRow()
 	}
-	row := t.Tx.QueryRow(ctx, sql, args...)
+	row := t.conn.QueryRow(ctx, sql, args...)
 	_ = t.guard.leave(nil) // the row tells
 	return guardedRow{row, t.guard}
 }
 
 func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if err := t.guard.enter(); err != nil {
+	for _, q := range b.QueuedQueries {
+		t.guard.look(q.SQL, q.Arguments)
+	}
+	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	results := t.Tx.SendBatch(ctx, b)
+	results := t.conn.SendBatch(ctx, b)
 	_ = t.guard.leave(nil) // the results tell
 	return guardedResults{results, t.guard}
 }
 
 func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string,
 	src pgx.CopyFromSource) (n int64, err error) {
-	err = t.guard.do(func() error {
-		n, err = t.Tx.CopyFrom(ctx, table, columns, src)
-		return err
-	})
-	return n, err
+	if err := t.enter(); err != nil {
+		return 0, err
+	}
+	n, err = t.conn.CopyFrom(ctx, table, columns, src)
+	return n, t.guard.leave(err)
 }
 
 func (t *handlerTx) Prepare(ctx context.Context, name, sql string) (desc *pgconn.StatementDescription, err error) {
-	err = t.guard.do(func() error {
-		desc, err = t.Tx.Prepare(ctx, name, sql)
-		return err
-	})
-	return desc, err
+	t.guard.look(sql, nil)
+	if err := t.enter(); err != nil {
+		return nil, err
+	}
+	desc, err = t.conn.Prepare(ctx, name, sql)
+	return desc, t.guard.leave(err)
 }
 
 // failed returns results of which each is err.

@@ -1,0 +1,140 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// trip is what goes to the server in one round trip. The server skips what
+// follows a statement that fails.
+//
+// It speaks to pgconn, one floor below pgx.Batch: every message pays for it, and
+// that spares each a tenth of its time.
+type trip struct {
+	steps []step
+	types *pgtype.Map
+	// answered is how many steps the server has carried out, for sure.
+	answered int
+}
+
+type step struct {
+	sql     string
+	params  [][]byte
+	formats []int16
+	row     func(values [][]byte) // valid until it returns; nil for a statement without rows
+	tag     func(pgconn.CommandTag)
+}
+
+// binary is the format of all columns.
+var binary = []int16{pgtype.BinaryFormatCode}
+
+func (s *session) trip() *trip {
+	return &trip{steps: make([]step, 0, 4), types: s.conn.Conn().TypeMap()}
+}
+
+// add appends a statement, and returns it until the next add. The parameters are
+// of the types string, []string, []byte and [][]byte.
+func (t *trip) add(sql string, params ...any) *step {
+	t.steps = append(t.steps, step{sql: sql, params: make([][]byte, len(params)), formats: make([]int16, len(params))})
+	st := &t.steps[len(t.steps)-1]
+	for i, p := range params {
+		st.formats[i] = pgtype.BinaryFormatCode
+		switch p := p.(type) {
+		case string:
+			st.params[i] = []byte(p) // text is the same in both formats
+		case []byte:
+			st.params[i] = p
+		case []string:
+			st.params[i] = t.encode(pgtype.TextArrayOID, p)
+		case [][]byte:
+			st.params[i] = t.encode(pgtype.ByteaArrayOID, p)
+		default:
+			panic(fmt.Sprintf("inbox: no way to send a %T", p))
+		}
+	}
+	return st
+}
+
+func (t *trip) encode(oid uint32, value any) []byte {
+	encoded, err := t.types.Encode(oid, pgtype.BinaryFormatCode, value, nil)
+	if err != nil {
+		panic(err) // an array of text or bytea cannot fail
+	}
+	return encoded
+}
+
+// send sends t, and reads the answers up to the first error.
+func (s *session) send(ctx context.Context, t *trip) error {
+	names, err := s.prepare(ctx, t)
+	if err != nil {
+		return err
+	}
+	p := s.pg().StartPipeline(ctx)
+	for i, st := range t.steps {
+		if names != nil {
+			p.SendQueryPrepared(names[i], st.params, st.formats, binary)
+		} else {
+			p.SendQueryParams(st.sql, st.params, nil, st.formats, binary)
+		}
+	}
+	if err = p.Sync(); err == nil {
+		err = t.read(p)
+	}
+	if closed := p.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// prepare prepares each statement once per connection. It returns nil where
+// that does not last: with PgBouncer, each transaction may get another one.
+func (s *session) prepare(ctx context.Context, t *trip) ([]string, error) {
+	if !s.in.prepares {
+		return nil, nil
+	}
+	names := make([]string, len(t.steps))
+	for i, st := range t.steps {
+		description, err := s.conn.Conn().Prepare(ctx, st.sql, st.sql)
+		if err != nil {
+			return nil, err
+		}
+		names[i] = description.Name
+	}
+	return names, nil
+}
+
+// prepares tells whether statements that are prepared on a connection stay there.
+func prepares(cfg *pgx.ConnConfig) bool {
+	return cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && cfg.StatementCacheCapacity > 0
+}
+
+func (t *trip) read(p *pgconn.Pipeline) error {
+	for _, st := range t.steps {
+		results, err := p.GetResults()
+		if err != nil {
+			return err
+		}
+		reader, ok := results.(*pgconn.ResultReader)
+		if !ok {
+			return fmt.Errorf("inbox: the server's reply is out of order: %T", results)
+		}
+		for reader.NextRow() {
+			if st.row != nil {
+				st.row(reader.Values())
+			}
+		}
+		tag, err := reader.Close()
+		if err != nil {
+			return err
+		}
+		if st.tag != nil {
+			st.tag(tag)
+		}
+		t.answered++
+	}
+	return nil
+}
