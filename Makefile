@@ -1,7 +1,7 @@
-# "make test" and "make demo" find their servers by themselves: by DATABASE_URL
-# and AMQP_URL, else with Docker, else with the PostgreSQL and the RabbitMQ of
-# this machine, which are installed with apt-get where they are missing. See
-# internal/cmd/services.
+# "make test" and "make demo" find their servers by themselves: by DATABASE_URL,
+# AMQP_URL and KAFKA_BROKERS, else with Docker, else with the PostgreSQL and the
+# RabbitMQ of this machine, and a Kafka that Maven fetches; what is missing is
+# installed with apt-get. See internal/cmd/services.
 
 # Further flags for go test, such as: make test TEST_FLAGS='-v -run Inbox'
 TEST_FLAGS ?=
@@ -48,7 +48,7 @@ lint: $(staticcheck) $(revive) ## Check the format, the code and the module file
 	cd tools && go mod tidy -diff
 
 .PHONY: services
-services: $(services) ## Start PostgreSQL and RabbitMQ and leave them running, for go test
+services: $(services) ## Start PostgreSQL, RabbitMQ and Kafka and leave them running, for go test
 	$(services) up
 
 .PHONY: services-down

@@ -35,7 +35,7 @@ type queue interface {
 	delete(ctx context.Context) error
 }
 
-var brokers = map[string]broker{"rabbitmq": rabbitMQ{}}
+var brokers = map[string]broker{"kafka": apacheKafka{}, "rabbitmq": rabbitMQ{}}
 
 func brokerNamed(name string) (broker, error) {
 	b, ok := brokers[name]

@@ -37,11 +37,15 @@ type drill struct {
 // cleanUpLimit bounds the end of a drill, also after Ctrl-C.
 const cleanUpLimit = 20 * time.Second
 
+// killLimit is for a broker that notices only after a while that a worker is
+// dead.
+const killLimit = 10 * time.Second
+
 // runDrill carries out a drill and audits it. An error means that it could not
 // be carried out. Whatever happens, nothing of it is left behind, except after
 // a SIGKILL: then the workers end by themselves, but queue and schema stay.
 func runDrill(ctx context.Context, o options, out io.Writer) (_ report, err error) {
-	limit := time.Minute + time.Duration(o.messages)*5*time.Millisecond
+	limit := time.Minute + time.Duration(o.messages)*5*time.Millisecond + time.Duration(o.kills)*killLimit
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the drill is not over after %v", limit))
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/ackafter/ackafter/consumer"
@@ -32,19 +34,24 @@ func (f *failpoint) Check(ctx context.Context, p consumer.Plan) error {
 func (f *failpoint) Run(ctx context.Context, serve func(context.Context, consumer.Stream) error) error {
 	return f.Source.Run(ctx, func(ctx context.Context, s consumer.Stream) error {
 		f.parent.report(lineServing)
-		return serve(ctx, &failpointStream{s, f})
+		wrapped := &failpointStream{Stream: s, failpoint: f, open: make(map[string]int)}
+		defer func() { f.parent.report(lineEnded, wrapped.left()...) }()
+		return serve(ctx, wrapped)
 	})
 }
 
 type failpointStream struct {
 	consumer.Stream
 	*failpoint
+
+	mu   sync.Mutex
+	open map[string]int // delivered and not settled, by id
 }
 
 func (s *failpointStream) Next(ctx context.Context, n int) ([]*consumer.Message, error) {
 	ms, err := s.Stream.Next(ctx, n)
 	if len(ms) > 0 {
-		s.parent.report(lineDelivered, s.ids(ms)...)
+		s.parent.report(lineDelivered, s.count(ms, 1)...)
 	}
 	return ms, err
 }
@@ -57,8 +64,30 @@ func (s *failpointStream) Ack(ctx context.Context, ms ...*consumer.Message) erro
 	}
 	// Before the acknowledgement, after which the message does not come again:
 	// a kill in between would hide it from the parent for ever.
-	s.parent.report(lineSettled, s.ids(ms)...)
+	s.parent.report(lineSettled, s.count(ms, -1)...)
 	return s.Stream.Ack(ctx, ms...)
+}
+
+// count notes that messages were delivered or settled, and returns their ids.
+func (s *failpointStream) count(ms []*consumer.Message, n int) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := s.ids(ms)
+	for _, id := range ids {
+		s.open[id] += n
+	}
+	return ids
+}
+
+// left returns the ids of what was delivered and not settled.
+func (s *failpointStream) left() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for id, n := range s.open {
+		ids = append(ids, slices.Repeat([]string{id}, max(n, 0))...)
+	}
+	return ids
 }
 
 func (s *failpointStream) ids(ms []*consumer.Message) []string {

@@ -2,6 +2,7 @@
 //
 //	make services
 //	go run ./examples/chaos -broker rabbitmq -messages 5000 -kills 20
+//	go run ./examples/chaos -broker kafka
 //	go run ./examples/chaos -inbox=off    # the same drill without an inbox
 //	go run ./examples/chaos -demo         # both, one after the other
 //

@@ -18,9 +18,9 @@ type member struct {
 	ended  chan struct{}
 	err    error // of the process; to be read after ended
 	// --
-	serving   bool // it has a stream
+	streams   int  // it has so many
 	held      bool // it has committed, and does not acknowledge
-	open      int  // delivered on this stream, and not settled
+	open      int  // delivered on these streams, and not settled
 	dismissed bool // it is to end
 }
 
@@ -67,7 +67,10 @@ func (c *crew) note(m *member, words []string) {
 	ids := words[1:]
 	switch words[0] {
 	case lineServing:
-		m.serving, m.open = true, 0
+		m.streams++
+	case lineEnded:
+		m.streams--
+		m.open -= len(ids)
 	case lineDelivered:
 		m.open += len(ids)
 		c.tally.deliveries += len(ids)

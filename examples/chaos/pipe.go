@@ -10,7 +10,8 @@ import (
 
 // The lines between a worker and its parent: a word, and perhaps ids.
 const (
-	lineServing   = "serving"   // a new stream; what earlier ones delivered is void
+	lineServing   = "serving"   // a new stream
+	lineEnded     = "ended"     // a stream has; the ids were delivered and not settled
 	lineDelivered = "delivered" // by the broker, and not handled yet
 	lineSettled   = "settled"   // committed, and about to be acknowledged
 	lineHeld      = "held"      // committed, and not acknowledged

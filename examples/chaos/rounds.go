@@ -98,7 +98,7 @@ func (d *drill) victim(ctx context.Context) (*member, error) {
 	err := d.crew.await(ctx, "a worker to be at work", servingLimit, func() bool {
 		ready = ready[:0]
 		for _, m := range d.crew.members {
-			if m.serving && !m.dismissed {
+			if m.streams > 0 && !m.dismissed {
 				ready = append(ready, m)
 			}
 		}

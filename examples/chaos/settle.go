@@ -59,7 +59,7 @@ func (c *crew) idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range c.members {
-		if !m.serving || m.open > 0 {
+		if m.streams == 0 || m.open > 0 {
 			return false
 		}
 	}

@@ -93,7 +93,7 @@ func TestArmedWorkerReportsInsteadOfAcknowledging(t *testing.T) {
 		return nil
 	}))
 
-	require.Equal(t, "serving \ndelivered first second\nsettled first\nheld second\n", reports.String())
+	require.Equal(t, "serving \ndelivered first second\nsettled first\nheld second\nended second\n", reports.String())
 	expired, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	require.Error(t, broker.Drained(expired), "the second message must still be with the broker")

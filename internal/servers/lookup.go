@@ -25,6 +25,31 @@ func DatabaseURL() (string, error) { return Lookup("DATABASE_URL") }
 // AMQPURL returns the address of the RabbitMQ server to use.
 func AMQPURL() (string, error) { return Lookup("AMQP_URL") }
 
+// KafkaBrokers returns the addresses of the Kafka brokers to use.
+func KafkaBrokers() ([]string, error) {
+	brokers, err := Lookup("KAFKA_BROKERS")
+	return splitBrokers(brokers), err
+}
+
+// splitBrokers takes host:port apart that are separated by commas.
+func splitBrokers(brokers string) []string {
+	return strings.FieldsFunc(brokers, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// MissingVariable returns the name of the variable that says why an optional
+// server, whose address would be in the named variable, is missing.
+func MissingVariable(name string) string { return name + "_MISSING" }
+
+// Missing returns why an optional server is missing: "" when it is not, or
+// when nobody has tried to start it.
+func Missing(name string) string {
+	reason, err := Lookup(MissingVariable(name))
+	if err != nil {
+		return ""
+	}
+	return reason
+}
+
 // Lookup returns the value of the named variable: from the environment, else
 // from the file which `make services` writes.
 func Lookup(name string) (string, error) {

@@ -52,11 +52,13 @@ func programs() map[string]program {
 		"epmd":            {debian: "erlang-base", directories: []string{"/opt/homebrew/bin", "/usr/lib/erlang/bin"}},
 		// Unprivileged users often lack /usr/sbin in PATH.
 		"pgbouncer": {debian: "pgbouncer", directories: []string{"/usr/sbin", "/opt/homebrew/bin"}},
+		"java":      {debian: "openjdk-17-jre-headless", directories: []string{"/opt/homebrew/opt/openjdk/bin"}},
+		"mvn":       {debian: "maven", directories: []string{"/opt/homebrew/bin"}},
 	}
 }
 
 // Binary returns the path of an installed program: initdb, postgres,
-// rabbitmq-server, epmd or pgbouncer. A program that is not installed gives a
+// rabbitmq-server, epmd, pgbouncer, java or mvn. A program that is not installed gives a
 // *MissingProgramError.
 func Binary(name string) (string, error) {
 	known, ok := programs()[name]

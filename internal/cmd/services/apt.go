@@ -49,31 +49,68 @@ func extraPackages(name string) (programs, packages []string) {
 	}
 }
 
-// install installs what the services, and the packages of the flag, lack.
-func (p *provider) install(ctx context.Context, native []service) error {
-	var packages []string
+// install installs what the services, and the packages of the flag, lack. It
+// returns the services that can be started: all but optional ones whose
+// programs cannot be had.
+func (p *provider) install(ctx context.Context, native []service) ([]service, error) {
+	var required, startable []service
 	for _, s := range native {
+		if !s.optional() {
+			required = append(required, s)
+		}
+	}
+	packages, err := p.lacking(required)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.aptInstall(ctx, append(packages, p.extra()...)); err != nil {
+		return nil, err
+	}
+	for _, s := range native {
+		if s.optional() {
+			packages, err := p.lacking([]service{s})
+			if err == nil {
+				err = p.aptInstall(ctx, packages)
+			}
+			if err != nil {
+				if err := p.without(ctx, s, err); err != nil {
+					return nil, err
+				}
+				continue
+			}
+		}
+		startable = append(startable, s)
+	}
+	return startable, nil
+}
+
+// lacking returns the packages with the missing programs of services.
+func (p *provider) lacking(services []service) ([]string, error) {
+	var packages []string
+	for _, s := range services {
 		for _, program := range s.programs() {
 			if _, err := servers.Binary(program); err != nil {
 				var missing *servers.MissingProgramError
 				if !errors.As(err, &missing) {
-					return err
+					return nil, err
 				}
 				packages = append(packages, missing.Package)
 			}
 		}
 	}
+	return packages, nil
+}
+
+// extra returns the missing packages of the flag.
+func (p *provider) extra() []string {
+	var packages []string
 	for _, name := range p.packages {
 		programs, belonging := extraPackages(name)
 		if slices.ContainsFunc(programs, func(program string) bool { return !installed(program) }) {
 			packages = append(packages, belonging...)
 		}
 	}
-	if len(packages) == 0 {
-		return nil
-	}
-	slices.Sort(packages)
-	return p.aptInstall(ctx, slices.Compact(packages))
+	return packages
 }
 
 func installed(program string) bool {
@@ -85,6 +122,11 @@ func installed(program string) bool {
 }
 
 func (p *provider) aptInstall(ctx context.Context, packages []string) (err error) {
+	if len(packages) == 0 {
+		return nil
+	}
+	slices.Sort(packages)
+	packages = slices.Compact(packages)
 	names := strings.Join(packages, " ")
 	prefix, err := rootPrefix(ctx)
 	if err != nil {

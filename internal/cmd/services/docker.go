@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,6 +89,14 @@ func (p *provider) composeUp(ctx context.Context, set string, missing []service)
 	if err := c.write(set); err != nil {
 		return nil, err
 	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	// Kafka tells its clients where it is, so it must know its port outside.
+	if err := os.Setenv("ACKAFTER_KAFKA_PORT", port); err != nil {
+		return nil, fmt.Errorf("tell docker a port for Kafka: %w", err)
+	}
 	args := []string{"up", "--detach", "--wait"}
 	for _, s := range missing {
 		p.say("starting %s with Docker …", s.name())
@@ -110,6 +119,16 @@ func (p *provider) composeUp(ctx context.Context, set string, missing []service)
 		started = append(started, provided{service: s, url: url, source: "Docker"})
 	}
 	return started, c.write(set)
+}
+
+func freePort() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	return port, err
 }
 
 func (p *provider) compose(ctx context.Context, project string, args ...string) (string, error) {

@@ -1,9 +1,10 @@
 //go:build unix
 
 // Command services provides the servers for the tests and the examples:
-// PostgreSQL and RabbitMQ. For each one it takes the address in the environment
-// (DATABASE_URL, AMQP_URL), else Docker, else the programs of this machine,
-// which it installs with apt-get where they are missing.
+// PostgreSQL, RabbitMQ and Kafka. For each one it takes the address in the
+// environment (DATABASE_URL, AMQP_URL, KAFKA_BROKERS), else Docker, else the
+// programs of this machine, which it installs with apt-get where they are
+// missing. Kafka may be missing, unless CI=true is set.
 package main
 
 import (

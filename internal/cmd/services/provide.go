@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/ackafter/ackafter/internal/servers"
@@ -32,6 +33,13 @@ type provider struct {
 
 	mu        sync.Mutex
 	instances []instance // what this process started
+	absent    []absence  // what is optional and could not be had
+}
+
+// absence says why there is no server for an optional service.
+type absence struct {
+	service service
+	reason  error
 }
 
 // provided is a server that answers.
@@ -66,7 +74,8 @@ func (p *provider) provide(ctx context.Context, set string, detached bool) ([]pr
 		started, native = p.startContainers(ctx, set, missing)
 		found = append(found, started...)
 	}
-	if err := p.install(ctx, native); err != nil {
+	native, err = p.install(ctx, native)
+	if err != nil {
 		return nil, err
 	}
 	started, err := p.startNative(ctx, set, native, detached)
@@ -112,24 +121,57 @@ func (p *provider) findOne(ctx context.Context, s service) (server provided, ok 
 // startNative starts the programs of this machine, at the same time since
 // RabbitMQ is slow.
 func (p *provider) startNative(ctx context.Context, set string, native []service, detached bool) ([]provided, error) {
-	started, failures := make([]provided, len(native)), make([]error, len(native))
+	var started []provided
+	failures := make([]error, len(native))
 	var group sync.WaitGroup
 	for n, s := range native {
 		p.say("starting %s …", s.name())
 		group.Go(func() {
 			server, err := s.startNative(ctx, directory(set, s), detached)
 			if err != nil {
-				failures[n] = fmt.Errorf("%w (to use another server, set %s)", err, s.variable())
+				failures[n] = p.without(ctx, s, fmt.Errorf("%w (to use another server, set %s)", err, s.variable()))
 				return
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.instances = append(p.instances, server)
-			started[n] = provided{service: s, url: server.URL(), source: "a private server"}
+			started = append(started, provided{service: s, url: server.URL(), source: "a private server"})
 		})
 	}
 	group.Wait()
 	return started, errors.Join(failures...)
+}
+
+// without goes on without a service if it is optional; otherwise it returns
+// the reason.
+func (p *provider) without(ctx context.Context, s service, reason error) error {
+	if !s.optional() || os.Getenv("CI") == "true" || ctx.Err() != nil {
+		return reason
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.absent = append(p.absent, absence{s, reason})
+	p.sayAbsent()
+	return nil
+}
+
+func (p *provider) sayAbsent() {
+	for _, a := range p.absent {
+		p.say("WARNING: there is no %s, and what needs a real one is NOT tested: %v", a.service.name(), a.reason)
+	}
+}
+
+// environment returns the variables with the addresses, and for each service
+// that is absent the reason, on one line.
+func (p *provider) environment(found []provided) []string {
+	var lines []string
+	for _, server := range found {
+		lines = append(lines, server.service.variable()+"="+server.url)
+	}
+	for _, a := range p.absent {
+		lines = append(lines, servers.MissingVariable(a.service.variable())+"="+strings.Join(strings.Fields(a.reason.Error()), " "))
+	}
+	return lines
 }
 
 // closeInstances stops the servers which this process started.

@@ -88,15 +88,12 @@ func (r *relay) close() {
 	r.cancel()
 }
 
-// execute runs the command with the addresses of the servers and returns its
+// execute runs the command with further environment variables and returns its
 // exit code, like a shell: 128 and the number for a signal.
-func execute(signals *relay, args []string, found []provided) (int, error) {
+func execute(signals *relay, args, environment []string) (int, error) {
 	// Not CommandContext, which would kill at once: the command may clean up.
 	cmd := exec.CommandContext(context.Background(), args[0], args[1:]...)
-	cmd.Env = os.Environ()
-	for _, server := range found {
-		cmd.Env = append(cmd.Env, server.service.variable()+"="+server.url)
-	}
+	cmd.Env = append(os.Environ(), environment...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = input(), os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := signals.start(cmd); errors.Is(err, context.Canceled) {

@@ -36,7 +36,8 @@ func run(p *provider, args []string) (int, error) {
 	found, lock, err := p.openSet(ctx, set)
 	code := 1
 	if err == nil {
-		code, err = execute(signals, args, found)
+		code, err = execute(signals, args, p.environment(found))
+		p.sayAbsent() // again, where it is seen
 	} else if ctx.Err() != nil {
 		code = interrupted
 	}

@@ -25,6 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeService struct {
 	started *int
 	pingErr error
+	// startErr, when set, makes an optional service of it, which cannot start.
+	startErr error
 }
 
 type fakeInstance struct{}
@@ -37,11 +39,12 @@ func (fakeService) variable() string                         { return "ACKAFTER_
 func (fakeService) programs() []string                       { return nil }
 func (fakeService) containerPort() string                    { return "1234" }
 func (fakeService) containerURL(hostPort string) string      { return "fake://" + hostPort }
+func (f fakeService) optional() bool                         { return f.startErr != nil }
 func (f fakeService) ping(_ context.Context, _ string) error { return f.pingErr }
 
 func (f fakeService) startNative(context.Context, string, bool) (instance, error) {
 	*f.started++
-	return fakeInstance{}, nil
+	return fakeInstance{}, f.startErr
 }
 
 // newProvider returns a provider for a fake service in an empty checkout, and
@@ -54,7 +57,7 @@ func newProvider(t *testing.T, docker string, pingErr error) (*provider, *int) {
 	}
 	t.Setenv("PATH", path)
 	started := new(int)
-	return &provider{root: t.TempDir(), services: []service{fakeService{started, pingErr}}, progress: io.Discard}, started
+	return &provider{root: t.TempDir(), services: []service{fakeService{started: started, pingErr: pingErr}}, progress: io.Discard}, started
 }
 
 const noDocker = "exit 1\n"
@@ -123,6 +126,28 @@ func TestProvideFallsBackFromDocker(t *testing.T) {
 	}
 }
 
+func TestProvideGoesOnWithoutAnOptionalServer(t *testing.T) {
+	p, started := newProvider(t, noDocker, nil)
+	p.services = []service{fakeService{started: started, startErr: errors.New("no\nJava")}}
+	var progress strings.Builder
+	p.progress = &progress
+	t.Setenv("CI", "")
+	found, err := p.provide(t.Context(), p.state("up"), false)
+	if err != nil || len(found) != 0 {
+		t.Errorf("found %v, %v; want nothing, and no error", found, err)
+	}
+	if env := p.environment(found); len(env) != 1 || !strings.HasPrefix(env[0], "ACKAFTER_TEST_FAKE_URL_MISSING=no Java") {
+		t.Errorf("environment = %q, want the reason on one line", env)
+	}
+	if !strings.Contains(progress.String(), "NOT tested") {
+		t.Errorf("progress = %q, want it said plainly", progress.String())
+	}
+	t.Setenv("CI", "true")
+	if _, err := p.provide(t.Context(), p.state("up"), false); err == nil {
+		t.Error("with CI=true: no error, want one")
+	}
+}
+
 func TestRemoveStaleRuns(t *testing.T) {
 	p, _ := newProvider(t, noDocker, nil)
 	alive, free, err := servers.TryLock(p.state("run-1.lock"))
@@ -158,8 +183,7 @@ func TestExecuteReturnsTheCode(t *testing.T) {
 		"kill -s TERM $$": 128 + int(syscall.SIGTERM),
 	} {
 		signals := newRelay()
-		found := []provided{{service: fakeService{}, url: "fake://x"}}
-		code, err := execute(signals, []string{"/bin/sh", "-c", script}, found)
+		code, err := execute(signals, []string{"/bin/sh", "-c", script}, []string{"ACKAFTER_TEST_FAKE_URL=fake://x"})
 		signals.close()
 		if err != nil || code != want {
 			t.Errorf("%s: code %d, %v; want %d", script, code, err, want)
@@ -198,7 +222,7 @@ func TestPackageList(t *testing.T) {
 		t.Errorf("packages = %v, want 3", got)
 	}
 	p := &provider{packages: []string{"sh"}, progress: io.Discard}
-	if err := p.install(t.Context(), nil); err != nil {
+	if _, err := p.install(t.Context(), nil); err != nil {
 		t.Errorf("install of what is there: %v", err)
 	}
 }

@@ -29,14 +29,12 @@ func (p *provider) up(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, p.closeInstances())
 	}
-	var lines strings.Builder
 	for _, server := range found {
-		fmt.Fprintf(&lines, "%s=%s\n", server.service.variable(), server.url)
 		p.say("%s: %s (%s)", server.service.name(), server.url, server.source)
 	}
 	path := filepath.Join(p.root, servers.EnvFile)
 	// Renamed into place: a test may read it at this moment.
-	if err := os.WriteFile(path+".new", []byte(lines.String()), 0o600); err != nil {
+	if err := os.WriteFile(path+".new", []byte(strings.Join(p.environment(found), "\n")+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write the addresses: %w", err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
@@ -81,6 +79,9 @@ func (p *provider) status(ctx context.Context, output io.Writer) error {
 func (p *provider) env(output io.Writer) error {
 	for _, s := range p.services {
 		url, err := servers.Lookup(s.variable())
+		if err != nil && servers.Missing(s.variable()) != "" {
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,131 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	fetchapi "github.com/segmentio/kafka-go/protocol/fetch"
+)
+
+// metadataAge is how long, at most, kafka-go believes what it knows of the
+// cluster. After a partition has moved to another leader, requests go to the
+// wrong broker for so long.
+const metadataAge = 2 * time.Second
+
+// client is the way to the cluster for one Run or Check.
+type client struct {
+	config    Config
+	sockets   *sockets
+	transport *kafka.Transport
+	api       *kafka.Client
+	cancel    context.CancelFunc
+}
+
+func connect(c Config) *client {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := newSockets(c)
+	t := &kafka.Transport{
+		Dial:           s.dialContext,
+		DialTimeout:    c.DialTimeout,
+		IdleTimeout:    time.Minute,
+		MetadataTTL:    metadataAge,
+		MetadataTopics: c.Topics,
+		ClientID:       c.ClientID,
+		TLS:            c.TLS,
+		SASL:           c.SASL,
+		Context:        ctx,
+	}
+	return &client{
+		config: c, sockets: s, transport: t, cancel: cancel,
+		api: &kafka.Client{Addr: kafka.TCP(c.Brokers...), Timeout: c.RequestTimeout, Transport: t},
+	}
+}
+
+// close ends everything, and waits until it has ended.
+func (c *client) close() {
+	c.cancel()
+	c.transport.CloseIdleConnections()
+	c.sockets.close(c.config.CloseTimeout)
+}
+
+// fetch asks for messages of one partition.
+func (c *client) fetch(ctx context.Context, topic string, partition int, offset int64, replica int32) (*fetched, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.FetchWait+c.config.RequestTimeout)
+	defer cancel()
+	isolation := kafka.ReadCommitted
+	if c.config.ReadUncommitted {
+		isolation = kafka.ReadUncommitted
+	}
+	answer, err := c.transport.RoundTrip(ctx, c.api.Addr, &fetch{
+		clientID: c.config.ClientID,
+		replica:  replica,
+		Request: fetchapi.Request{
+			ReplicaID:      -1,
+			MaxWaitTime:    int32(c.config.FetchWait.Milliseconds()),
+			MinBytes:       1,
+			MaxBytes:       int32(c.config.FetchBytes),
+			IsolationLevel: int8(isolation),
+			SessionEpoch:   -1, // no session
+			RackID:         c.config.Rack,
+			Topics: []fetchapi.RequestTopic{{Topic: topic, Partitions: []fetchapi.RequestPartition{{
+				Partition:          int32(partition),
+				CurrentLeaderEpoch: -1,
+				FetchOffset:        offset,
+				LogStartOffset:     -1,
+				PartitionMaxBytes:  int32(c.config.FetchBytes),
+			}}}},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.(*fetched), nil
+}
+
+// ends returns the first offset of a partition, and the one after its last.
+func (c *client) ends(ctx context.Context, topic string, partition int) (first, last int64, err error) {
+	answer, err := c.api.ListOffsets(ctx, &kafka.ListOffsetsRequest{
+		Topics: map[string][]kafka.OffsetRequest{topic: {kafka.FirstOffsetOf(partition), kafka.LastOffsetOf(partition)}},
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, p := range answer.Topics[topic] {
+		if p.Partition == partition {
+			return p.FirstOffset, p.LastOffset, p.Error
+		}
+	}
+	return 0, 0, fmt.Errorf("the broker does not tell the offsets of %s/%d", topic, partition)
+}
+
+// topics returns what the cluster says of the topics.
+func (c *client) topics(ctx context.Context) ([]kafka.Topic, error) {
+	answer, err := c.api.Metadata(ctx, &kafka.MetadataRequest{Topics: c.config.Topics})
+	if err != nil {
+		return nil, err
+	}
+	return answer.Topics, nil
+}
+
+// group returns the configuration of the membership.
+func (c *client) group() kafka.ConsumerGroupConfig {
+	return kafka.ConsumerGroupConfig{
+		ID:      c.config.Group,
+		Brokers: c.config.Brokers,
+		Topics:  c.config.Topics,
+		Dialer: &kafka.Dialer{
+			ClientID:      c.config.ClientID,
+			DialFunc:      c.sockets.dialContext,
+			Timeout:       c.config.DialTimeout,
+			TLS:           c.config.TLS,
+			SASLMechanism: c.config.SASL,
+		},
+		HeartbeatInterval: c.config.HeartbeatInterval,
+		SessionTimeout:    c.config.SessionTimeout,
+		RebalanceTimeout:  c.config.RebalanceTimeout,
+		JoinGroupBackoff:  c.config.BackoffMax,
+		Timeout:           c.config.RequestTimeout,
+	}
+}

@@ -1,0 +1,119 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// generation is the time between two assignments of the group.
+type generation struct {
+	*membership
+	gen        *kafka.Generation
+	partitions []*partition
+	commits    *committer
+	drained    chan struct{} // closed when nothing runs any more, and err is set
+	once       sync.Once
+	err        error // what ends the membership
+}
+
+func (m *membership) generation(gen *kafka.Generation) *generation {
+	g := &generation{
+		membership: m, gen: gen, drained: make(chan struct{}),
+		commits: &committer{send: gen.CommitOffsets, note: m.source.report.committed},
+	}
+	for topic, assignments := range gen.Assignments {
+		for _, a := range assignments {
+			s := newStream(m.client.config, topic, a.ID)
+			g.commits.streams = append(g.commits.streams, s)
+			g.partitions = append(g.partitions, &partition{
+				stream: s, client: m.client, commits: g.commits, log: m.source.report,
+				assign: a.Offset, replica: -1, end: -1, high: -1,
+			})
+		}
+	}
+	return g
+}
+
+// start works on the partitions until the generation or ctx ends. All is one
+// function for kafka-go: it ends a generation when the first of its functions
+// returns, and does not wait for those that begin after the end.
+func (g *generation) start(ctx context.Context) {
+	g.gen.Start(func(ended context.Context) {
+		if ended.Err() == nil {
+			g.run(ctx, ended)
+		}
+		close(g.drained)
+		if ctx.Err() != nil || g.err != nil {
+			// The end of this function would make the client join again. Until
+			// it is closed it gives signs of life.
+			<-ended.Done()
+		}
+	})
+}
+
+func (g *generation) run(ctx context.Context, ended context.Context) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(ended, end)()
+	g.source.report.up(g.gen.ID, g.partitions)
+	var committing, working sync.WaitGroup
+	stop := make(chan struct{})
+	committing.Go(func() { g.commits.run(g.client.config.CommitInterval, stop) })
+	working.Go(func() { g.watch(ctx, end) })
+	for _, p := range g.partitions {
+		working.Go(func() {
+			err := p.run(ctx, g.serve)
+			if err != nil && !errors.Is(err, errLeft) && !errors.Is(err, errOvertaken) {
+				g.once.Do(func() { g.err = err })
+			}
+			if err != nil {
+				end()
+			}
+		})
+	}
+	<-ctx.Done()
+	working.Wait()
+	close(stop)
+	committing.Wait()
+}
+
+// watch ends the generation when a topic has got other partitions.
+func (g *generation) watch(ctx context.Context, end func()) {
+	ticker := time.NewTicker(g.client.config.WatchInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if g.watchOnce(ctx) {
+				end()
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// watchOnce tells whether a topic has other partitions than when it was last
+// looked at. The first look is before joining, so that partitions which come
+// between the look and the assignment are not missed.
+func (m *membership) watchOnce(ctx context.Context) (changed bool) {
+	topics, err := m.client.topics(ctx)
+	if err != nil {
+		return false // the fetchers notice as well, and say so
+	}
+	for _, t := range topics {
+		if t.Error != nil || len(t.Partitions) == 0 {
+			continue
+		}
+		if n := m.known[t.Name]; n != 0 && n != len(t.Partitions) {
+			changed = true
+		}
+		m.known[t.Name] = len(t.Partitions)
+	}
+	return changed
+}

@@ -1,0 +1,63 @@
+package kafka
+
+import (
+	"strconv"
+
+	"github.com/ackafter/ackafter/consumer"
+)
+
+// Record is what Message.Raw holds, as a *Record: what Kafka knows of a
+// message beyond what a consumer.Message has room for.
+type Record struct {
+	Topic     string
+	Partition int
+	Offset    int64
+	// LeaderEpoch counts how often the partition had got another leader when
+	// the message was written.
+	LeaderEpoch int32
+	// AppendTime says that Message.Time was set by the broker when it stored
+	// the message (message.timestamp.type), and not by the producer.
+	AppendTime bool
+
+	stream *stream
+}
+
+// delivery is a message together with its record.
+type delivery struct {
+	message consumer.Message
+	record  Record
+}
+
+// message maps a record:
+//
+//	ID           empty: Kafka has no such property, see consumer.HeaderID
+//	Topic        the topic
+//	Key          the record's key
+//	Body         the record's value; nil for a tombstone
+//	Time         the record's time, in milliseconds
+//	Position     "orders/3@1842": topic, partition and offset
+//	Headers      the record's headers, in their order; a null value is nil
+//	Redelivered  false: Kafka does not know
+//	Raw          *Record
+func (s *stream) message(r *record, b *batch) *consumer.Message {
+	d := &delivery{record: Record{
+		Topic:       s.topic,
+		Partition:   s.partition,
+		Offset:      r.offset,
+		LeaderEpoch: b.epoch,
+		AppendTime:  b.is(appendTime),
+		stream:      s,
+	}}
+	var position [64]byte
+	d.message = consumer.Message{
+		Topic:    s.topic,
+		Key:      r.key,
+		Body:     r.value,
+		Headers:  r.headers,
+		Time:     r.time,
+		Position: string(strconv.AppendInt(append(append(position[:0], s.name...), '@'), r.offset, 10)),
+		Attempt:  1,
+		Raw:      &d.record,
+	}
+	return &d.message
+}

@@ -1,0 +1,221 @@
+package kfaketest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/ackafter/ackafter/brokers/kafka"
+	"github.com/ackafter/ackafter/consumer"
+	"github.com/ackafter/ackafter/internal/kafkatest"
+)
+
+// churnTime is how long TestChurn goes on. ACKAFTER_CHURN=1m makes it longer.
+func churnTime(t *testing.T) time.Duration {
+	text := os.Getenv("ACKAFTER_CHURN")
+	if text == "" {
+		return 5 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Members join, leave and are killed while leaders move, and messages keep
+// coming. Every message is handled, and no committed offset ever falls.
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.NumBrokers(3), kfake.GroupMinSessionTimeout(100*time.Millisecond))
+	topic := kafkatest.New(t, c.ListenAddrs(), partitions)
+	churn := &churn{t: t, topic: topic, handled: map[string]int{}, committed: map[[2]any]int64{}}
+	c.ControlKey(int16(kmsg.OffsetCommit), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		churn.sent(request.(*kmsg.OffsetCommitRequest))
+		return nil, nil, false
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), churnTime(t))
+	defer cancel()
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() { churn.members(ctx) })
+	}
+	all.Go(func() {
+		for ctx.Err() == nil {
+			if err := c.MoveTopicPartition(topic.Name, rand.Int32N(partitions), rand.Int32N(3)); err != nil {
+				t.Error(err)
+			}
+			pause(ctx, 100*time.Millisecond)
+		}
+	})
+	all.Go(func() { churn.sample(ctx) })
+	published := churn.publish(ctx)
+	all.Wait()
+
+	// The last member gets what is left.
+	churn.finish(kafkatest.Start(t, churn.config(&kafkatest.Cutter{})), published)
+	churn.mu.Lock()
+	defer churn.mu.Unlock()
+	t.Logf("%d messages, %d handled more than once, %d members, %d commits", published, churn.repeated(published), churn.count, churn.commits)
+}
+
+const partitions = 6
+
+type churn struct {
+	t     *testing.T
+	topic *kafkatest.Topic
+
+	mu        sync.Mutex
+	handled   map[string]int
+	count     int // members
+	commits   int
+	committed map[[2]any]int64 // by generation and partition
+}
+
+// sent sees every commit on its way: within one generation they only rise.
+func (c *churn) sent(request *kmsg.OffsetCommitRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.commits++
+	for _, topic := range request.Topics {
+		for _, p := range topic.Partitions {
+			key := [2]any{request.Generation, p.Partition}
+			if last, sent := c.committed[key]; sent && p.Offset < last {
+				c.t.Errorf("generation %d commits %d for partition %d after %d", request.Generation, p.Offset, p.Partition, last)
+			}
+			c.committed[key] = p.Offset
+		}
+	}
+}
+
+func (c *churn) config(wire *kafkatest.Cutter) kafka.Config {
+	config := c.topic.Config()
+	config.Dial = wire.Dial
+	config.SessionTimeout, config.RebalanceTimeout = 500*time.Millisecond, time.Second
+	config.CloseTimeout = 100 * time.Millisecond
+	config.Window = 50
+	return config
+}
+
+// members is one member after the other, each of which leaves or is killed.
+func (c *churn) members(ctx context.Context) {
+	for ctx.Err() == nil {
+		c.mu.Lock()
+		c.count++
+		c.mu.Unlock()
+		wire := &kafkatest.Cutter{}
+		source, err := kafka.New(c.config(wire))
+		if err != nil {
+			c.t.Error(err)
+			return
+		}
+		life, end := context.WithTimeout(ctx, time.Duration(rand.IntN(1000))*time.Millisecond)
+		if rand.IntN(2) == 0 {
+			context.AfterFunc(life, wire.Kill)
+		}
+		if err := source.Run(life, c.serve); err != nil {
+			c.t.Errorf("Run: %v", err)
+		}
+		end()
+	}
+}
+
+// serve handles messages in batches, and settles them in any order.
+func (c *churn) serve(ctx context.Context, s consumer.Stream) error {
+	for {
+		ms, err := s.Next(ctx, 20)
+		if err != nil {
+			return nil
+		}
+		rand.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
+		for _, m := range ms {
+			if rand.IntN(100) == 0 {
+				pause(ctx, 20*time.Millisecond)
+			}
+			c.mu.Lock()
+			c.handled[string(m.Body)]++ // the commit in the database
+			c.mu.Unlock()
+			if err := s.Ack(ctx, m); err != nil {
+				return nil
+			}
+		}
+	}
+}
+
+func (c *churn) publish(ctx context.Context) (published int) {
+	for ctx.Err() == nil {
+		if err := c.topic.Publish(context.WithoutCancel(ctx), messages(published, 30)...); err != nil {
+			c.t.Error(err)
+		}
+		published += 30
+		pause(ctx, 5*time.Millisecond)
+	}
+	return published
+}
+
+func messages(from, n int) []*consumer.Message {
+	ms := make([]*consumer.Message, n)
+	for i := range ms {
+		ms[i] = &consumer.Message{Key: []byte{byte(i)}, Body: fmt.Append(nil, from+i)}
+	}
+	return ms
+}
+
+// sample sees to it that what is committed never falls.
+func (c *churn) sample(ctx context.Context) {
+	last := [partitions]int64{}
+	for ctx.Err() == nil {
+		for p := range last {
+			at := max(0, c.topic.Committed(p))
+			if at < last[p] {
+				c.t.Errorf("partition %d fell from %d to %d", p, last[p], at)
+			}
+			last[p] = at
+		}
+		pause(ctx, 5*time.Millisecond)
+	}
+}
+
+// finish lets the last member handle what is left.
+func (c *churn) finish(w *kafkatest.Worker, published int) {
+	kafkatest.Eventually(c.t, "the last member owns all partitions", func() bool { return len(w.Source.Partitions()) == partitions })
+	for {
+		c.mu.Lock()
+		n := len(c.handled)
+		c.mu.Unlock()
+		if n >= published {
+			return
+		}
+		d := w.Next()
+		c.mu.Lock()
+		c.handled[string(d.Body)]++
+		c.mu.Unlock()
+		d.Ack()
+	}
+}
+
+func (c *churn) repeated(published int) (n int) {
+	for i := range published {
+		if c.handled[fmt.Sprint(i)] > 1 {
+			n++
+		}
+	}
+	return n
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
