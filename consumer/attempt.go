@@ -16,6 +16,7 @@ const (
 	failed                // the handler's fault: count, and try again with backoff
 	contended             // a rival's fault: try again soon
 	away                  // the database's fault: pause
+	mismatch              // the producer's fault: set aside
 	cut                   // the shutdown's doing: leave unacknowledged
 	fatal                 // the runner cannot go on
 )
@@ -25,50 +26,67 @@ type result struct {
 	fate    fate
 	verdict Verdict // when settled
 	err     error   // when not
+	final   bool    // when failed: trying again does not help
 }
 
 // attempt claims a message, and handles it when it is new. next may give the
 // message that the session is going to get next.
 func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], p pass, ms []*Message, next func() []*Message) result {
-	var own, timedOut error // what the handler returned, and that it was cut short
-	knownAway := false      // the database, when the handler timed out
-	apply := func(ctx context.Context, tx Tx, fresh []*Message) error {
+	t := trial[Tx]{runner: r, pass: p}
+	verdicts, err := session.Process(ctx, ms, func(ctx context.Context, tx Tx, fresh []*Message) error {
 		if len(fresh) != 1 {
 			return fmt.Errorf("the inbox called apply with %d messages for one", len(fresh))
 		}
-		r.databaseAnswered(p)
-		ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.HandlerTimeout, ErrHandlerTimeout)
-		defer cancel()
-		own = r.call(ctx, tx, fresh[0])
-		if ctx.Err() != nil { // whatever the handler says: it was cut short
-			timedOut = errors.Join(context.Cause(ctx), own)
-			knownAway = r.gate.shut.Load()
-			return timedOut
-		}
-		return own
+		return t.run(ctx, tx, fresh[0])
+	}, next)
+	if err != nil {
+		return t.judge(ctx, err)
 	}
+	return judge(verdicts)
+}
+
+// trial is one run of the handler, and what it is to be judged by.
+type trial[Tx any] struct {
+	runner    *Runner[Tx]
+	pass      pass
+	own       error // what the handler returned
+	timedOut  error // that, and that it was cut short
+	knownAway bool  // the database, when the handler timed out
+}
+
+func (t *trial[Tx]) run(ctx context.Context, tx Tx, m *Message) error {
+	r := t.runner
+	r.databaseAnswered(t.pass)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.HandlerTimeout, ErrHandlerTimeout)
+	defer cancel()
+	t.own = r.call(ctx, tx, m)
+	if ctx.Err() != nil { // whatever the handler says: it was cut short
+		t.timedOut = errors.Join(context.Cause(ctx), t.own)
+		t.knownAway = r.gate.shut.Load()
+		return t.timedOut
+	}
+	return t.own
+}
+
+// judge tells what follows from err, which is what became of run.
+func (t *trial[Tx]) judge(ctx context.Context, err error) result {
 	// Permanent has the last word on what the handler itself returned.
-	says := func(err, condition error) bool {
-		return errors.Is(err, condition) && !(IsPermanent(own) && errors.Is(own, condition))
+	says := func(condition error) bool {
+		return errors.Is(err, condition) && !(IsPermanent(t.own) && errors.Is(t.own, condition))
 	}
-	verdicts, err := session.Process(ctx, ms, apply, next)
 	switch {
-	case err == nil:
-		return judge(verdicts)
 	case ctx.Err() != nil:
 		return result{fate: cut, err: err}
-	case says(err, ErrOutage): // also a handler that hung because of it
+	case says(ErrOutage): // also a handler that hung because of it
 		return result{fate: away, err: err}
-	case timedOut != nil && knownAway: // and back before anyone could ask it
-		return result{fate: contended, err: timedOut}
-	case timedOut != nil:
-		return result{fate: failed, err: timedOut}
-	case says(err, ErrContention):
+	case t.timedOut != nil && t.knownAway: // and back before anyone could ask it
+		return result{fate: contended, err: t.timedOut}
+	case t.timedOut != nil:
+		return result{fate: failed, err: t.timedOut}
+	case says(ErrContention):
 		return result{fate: contended, err: err}
-	case IsPermanent(err):
-		return result{fate: fatal, err: err}
 	}
-	return result{fate: failed, err: err}
+	return result{fate: failed, err: err, final: IsPermanent(err)}
 }
 
 // ErrMismatch is wrapped by the error for a message whose id belongs to
@@ -85,7 +103,7 @@ func judge(verdicts []Verdict) result {
 	case Processed, Duplicate:
 		return result{fate: settled, verdict: v}
 	case Mismatch:
-		return result{fate: fatal, err: ErrMismatch}
+		return result{fate: mismatch, err: ErrMismatch}
 	default:
 		return result{fate: fatal, err: fmt.Errorf("the inbox returned an unknown verdict: %d", v)}
 	}
@@ -98,7 +116,7 @@ func (r *Runner[Tx]) call(ctx context.Context, tx Tx, m *Message) (err error) {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	return r.handler.Handle(ctx, tx, m)
+	return r.policy.classify(r.handler.Handle(ctx, tx, m))
 }
 
 // contentionLimit is how often in a row a message may lose to rivals before
@@ -107,12 +125,3 @@ const contentionLimit = 20
 
 // contentionBackoff is short, since a rival's transaction is.
 var contentionBackoff = Backoff{Min: 5 * time.Millisecond, Max: 250 * time.Millisecond}
-
-// retryWait returns how long to wait after a failure.
-func (r *Runner[Tx]) retryWait(err error, failures int) time.Duration {
-	var after *retryAfterError
-	if errors.As(err, &after) {
-		return after.after
-	}
-	return r.cfg.Retry.wait(failures)
-}

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -85,9 +86,38 @@ type Config[Tx any] struct {
 	// starts. Once started, no outage ends Run. Zero means 30 s.
 	StartTimeout time.Duration
 
-	// Retry is the wait between the attempts of a message whose handler
-	// failed. Zero means from 100 ms to 30 s.
+	// Attempts is how many attempts a message gets in place, one soon after the
+	// other, before it is set aside: stored with the database's other tables,
+	// and acknowledged. Until then the later messages of its key wait. With an
+	// inbox that is no FailureInbox there is no end to the attempts in place.
+	// Zero means 3.
+	Attempts int
+
+	// Retry is the wait between the attempts in place. A RetryAfter that is
+	// longer than its Max sets the message aside at once. Zero means from
+	// 100 ms to 30 s.
 	Retry Backoff
+
+	// RetryLater are the waits before the attempts that follow, less a random
+	// part of up to a tenth; they need no broker, and outlive the process. When
+	// the last of them has failed the message is set aside for good: somebody
+	// has to decide. Nil means 1 minute, 10 minutes, 1 hour and 6 hours; empty
+	// means none.
+	RetryLater []time.Duration
+
+	// RetryPoll is how often the runner looks for messages whose next attempt
+	// is due. Zero means 1 s.
+	RetryPoll time.Duration
+
+	// Classify sees each error of the handler, nil too, and returns what the
+	// runner is to take it for: the same, or one marked by Permanent or
+	// RetryAfter, or nil for success. Nil means that errors stay what they are.
+	Classify func(error) error
+
+	// OnSetAside is called after a message was set aside for good. A crash may
+	// come in between: it is for an alert, and failed_messages is the truth. It
+	// must be safe for concurrent use. Nil means that only the log tells.
+	OnSetAside func(context.Context, Failure)
 
 	// Probe is the wait between two looks at a database that is away. Zero
 	// means from 100 ms to 5 s.
@@ -122,6 +152,13 @@ func (c Config[Tx]) withDefaults() Config[Tx] {
 	setDefault(&c.DrainTimeout, 15*time.Second)
 	setDefault(&c.AbandonTimeout, 10*time.Second)
 	setDefault(&c.StartTimeout, 30*time.Second)
+	if c.Attempts == 0 {
+		c.Attempts = 3
+	}
+	if c.RetryLater == nil {
+		c.RetryLater = defaultRetryLater
+	}
+	setDefault(&c.RetryPoll, time.Second)
 	c.Retry = c.Retry.withDefaults(100*time.Millisecond, 30*time.Second)
 	c.Probe = c.Probe.withDefaults(100*time.Millisecond, 5*time.Second)
 	if c.Logger == nil {
@@ -158,6 +195,11 @@ func (c Config[Tx]) validate() error {
 	v.notNegative("DrainTimeout", int64(c.DrainTimeout))
 	v.notNegative("AbandonTimeout", int64(c.AbandonTimeout))
 	v.notNegative("StartTimeout", int64(c.StartTimeout))
+	v.notNegative("Attempts", int64(c.Attempts))
+	for i, d := range c.RetryLater {
+		v.notNegative(fmt.Sprintf("RetryLater[%d]", i), int64(d))
+	}
+	v.notNegative("RetryPoll", int64(c.RetryPoll))
 	v.check("Retry", c.Retry.validate())
 	v.check("Probe", c.Probe.validate())
 	return errors.Join(v...)

@@ -11,6 +11,8 @@ type task struct {
 	m           *Message
 	ms          [1]*Message // m, as a slice to be
 	contentions int         // in a row
+	aside       *Failure    // as what it is to be set aside, when that was decided
+	err         error       // why
 }
 
 func newTask(m *Message) *task { return &task{m: m, ms: [1]*Message{m}} }

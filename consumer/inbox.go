@@ -98,6 +98,9 @@ const (
 	// Mismatch says that another message was processed under this id: the
 	// hashes differ. Nothing was done.
 	Mismatch
+	// SetAside says that the message failed and is stored, with its row, to be
+	// tried again later or to be decided about; see FailureInbox.
+	SetAside
 )
 
 // String returns the verdict's name in lower case.
@@ -109,6 +112,8 @@ func (v Verdict) String() string {
 		return "duplicate"
 	case Mismatch:
 		return "mismatch"
+	case SetAside:
+		return "set aside"
 	}
 	return "no verdict"
 }

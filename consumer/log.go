@@ -90,6 +90,24 @@ func (l messageLog) failed(ctx context.Context, m *Message, err error, wait time
 	l.LogAttrs(ctx, slog.LevelWarn, "attempt failed", attrs...)
 }
 
+// setAside says why; err is the last attempt's, or nil.
+func (l messageLog) setAside(ctx context.Context, f Failure, err error) {
+	attrs := append(messageAttrs(f.Message), slog.String("ackafter.reason", string(f.Reason)), slog.String(attrError, f.Error))
+	var p *PanicError
+	if errors.As(err, &p) {
+		attrs = append(attrs, slog.String(attrStack, string(p.Stack)))
+	}
+	if f.ForGood() {
+		l.LogAttrs(ctx, slog.LevelError, "message set aside for good: somebody has to decide", attrs...)
+		return
+	}
+	l.LogAttrs(ctx, slog.LevelWarn, "message set aside, to be tried again later", append(attrs, slog.Duration("ackafter.retry_in", f.RetryIn))...)
+}
+
+func (l messageLog) retried(ctx context.Context, f *Failure) {
+	l.LogAttrs(ctx, slog.LevelInfo, "message processed that had been set aside", messageAttrs(f.Message)...)
+}
+
 func (l messageLog) contended(ctx context.Context, m *Message, err error) {
 	if l.Enabled(ctx, slog.LevelDebug) {
 		l.message(ctx, m, "attempt lost to another transaction", err)

@@ -15,6 +15,8 @@ import (
 type Runner[Tx any] struct {
 	cfg          Config[Tx]
 	handler      Handler[Tx] // with the middleware around it
+	policy       retryPolicy
+	failures     FailureInbox[Tx] // nil when the inbox is none
 	log          messageLog
 	gate         gate
 	transactions *semaphore
@@ -40,11 +42,13 @@ func New[Tx any](cfg Config[Tx]) (*Runner[Tx], error) {
 	r := &Runner[Tx]{
 		cfg:          cfg,
 		handler:      cfg.Handler,
+		policy:       newRetryPolicy(cfg),
 		log:          newMessageLog(cfg.Logger, cfg.Subscriber, cfg.Source),
 		gate:         gate{backoff: cfg.Probe},
 		transactions: newSemaphore(cfg.MaxTransactions),
 		lifecycle:    lifecycle{since: time.Now()},
 	}
+	r.failures, _ = cfg.Inbox.(FailureInbox[Tx])
 	for i := len(cfg.Middleware) - 1; i >= 0; i-- {
 		if r.handler = cfg.Middleware[i](r.handler); isNil(r.handler) {
 			return nil, fmt.Errorf("consumer.Config:\nMiddleware[%d]: returned nil", i)
@@ -57,9 +61,10 @@ func New[Tx any](cfg Config[Tx]) (*Runner[Tx], error) {
 // Then it lets the handlers in flight finish, commits, acknowledges, closes
 // the subscription and returns nil; what was not begun is left to be
 // delivered again. It returns an error when the checks fail, and when it
-// cannot go on: a message without a usable id, one that failed for good
-// (Permanent), or a handler that does not return. Such a message is not
-// acknowledged; errors.As finds it as a *MessageError.
+// cannot go on: a handler that does not return, say. With an inbox that is no
+// FailureInbox, a message without a usable id, a mismatch and one that failed
+// for good (Permanent) end it, too. Such a message is not acknowledged;
+// errors.As finds it as a *MessageError.
 //
 // Once Run has started, neither database nor broker being away ends it.
 //
@@ -89,19 +94,25 @@ func (r *Runner[Tx]) run(ctx context.Context) error {
 
 	r.lifecycle.enter(Running)
 	r.log.started(ctx, r.cfg.Workers, r.cfg.MaxTransactions)
+	var retries sync.WaitGroup
+	if r.failures != nil {
+		retries.Go(func() { _ = r.later(run, r.failures) })
+	}
 	err := r.cfg.Source.Run(run, r.serve)
-	err = r.outcome(run, err)
+	abort() // where the source gave up by itself
+	retries.Wait()
+	err = r.outcome(ctx, err)
 	r.log.stopped(ctx, err)
 	return err
 }
 
 // outcome returns why the run ended, nil when it was asked to.
-func (r *Runner[Tx]) outcome(run context.Context, err error) error {
+func (r *Runner[Tx]) outcome(ctx context.Context, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cause != nil {
 		err = r.cause // what the source returned follows from it
-	} else if run.Err() != nil && errors.Is(err, context.Canceled) {
+	} else if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = nil
 	}
 	if err != nil {

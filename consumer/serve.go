@@ -48,7 +48,7 @@ func (r *Runner[Tx]) serve(ctx context.Context, stream Stream) error {
 	close(s.stop)
 	left := s.close()
 	workers.Go(func() { s.release(work, left) })
-	return errors.Join(err, s.drain(&workers, cutShort))
+	return errors.Join(err, r.drain("stream "+s.stream.Name(), &workers, cutShort))
 }
 
 // fetch reads the stream into the dispatcher until either ends.
@@ -64,10 +64,15 @@ func (s *streamRun[Tx]) fetch(ctx context.Context) error {
 				"its source is broken; see brokers/brokertest", s.stream.Name(), len(ms), room))
 		}
 		for _, m := range ms {
+			t := newTask(m)
 			if err := s.runner.prepare(m); err != nil {
-				return s.runner.fail(&MessageError{ID: m.ID, Position: m.Position, Err: err})
+				if s.runner.failures == nil {
+					return s.runner.fail(&MessageError{ID: m.ID, Position: m.Position, Err: err})
+				}
+				m.ID, m.Attempt, m.Hash = unidentified(m), 0, nil
+				t.aside = &Failure{Message: m, Reason: ReasonUnidentified, Error: errorText(err), RetryIn: forGood}
 			}
-			s.add(newTask(m))
+			s.add(t)
 		}
 		switch {
 		case err == nil:
@@ -94,13 +99,13 @@ func (s *streamRun[Tx]) release(ctx context.Context, ms []*Message) {
 }
 
 // drain waits for the workers to finish what they have begun.
-func (s *streamRun[Tx]) drain(workers *sync.WaitGroup, cutShort context.CancelCauseFunc) error {
+func (r *Runner[Tx]) drain(where string, workers *sync.WaitGroup, cutShort context.CancelCauseFunc) error {
 	done := make(chan struct{})
 	go func() {
 		workers.Wait()
 		close(done)
 	}()
-	cfg := &s.runner.cfg
+	cfg := &r.cfg
 	if waitFor(done, cfg.DrainTimeout) {
 		return nil
 	}
@@ -108,9 +113,9 @@ func (s *streamRun[Tx]) drain(workers *sync.WaitGroup, cutShort context.CancelCa
 	if waitFor(done, cfg.AbandonTimeout) {
 		return nil
 	}
-	return s.runner.fail(fmt.Errorf("stream %s: a handler did not return within %v after its context had ended "+
+	return r.fail(fmt.Errorf("%s: a handler did not return within %v after its context had ended "+
 		"(Config.AbandonTimeout): its goroutine is left behind; let it heed its context",
-		s.stream.Name(), cfg.AbandonTimeout))
+		where, cfg.AbandonTimeout))
 }
 
 func waitFor(done <-chan struct{}, limit time.Duration) bool {
@@ -162,6 +167,10 @@ func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
 	if !ok {
 		return
 	}
+	if t.aside != nil {
+		s.setAside(ctx, t, p)
+		return
+	}
 	session := openSession(r.cfg.Inbox, r.cfg.Subscriber)
 	defer session.Close(ctx)
 	var acks limit.Timer
@@ -170,7 +179,7 @@ func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
 	for {
 		var ahead *task
 		res := r.attempt(ctx, session, p, t.ms[:], func() []*Message {
-			if ahead = s.another(began); ahead != nil {
+			if ahead = s.another(began); ahead != nil && ahead.aside == nil {
 				return ahead.ms[:]
 			}
 			return nil
@@ -183,7 +192,7 @@ func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
 		if ahead == nil {
 			return
 		}
-		if res.fate == away || s.stopped() {
+		if res.fate == away || ahead.aside != nil || s.stopped() {
 			s.again(ahead, 0) // it was not begun
 			return
 		}
@@ -220,10 +229,13 @@ func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, p pass, ac
 		s.contended(ctx, t, res.err)
 	case failed:
 		r.databaseWorks(p)
-		s.failed(ctx, t, res.err)
+		s.failed(ctx, t, res)
 	case away:
 		r.databaseAway(res.err, p)
 		s.again(t, 0)
+	case mismatch:
+		r.databaseWorks(p)
+		s.mismatched(t, res.err)
 	case cut:
 		r.gate.leave(p)
 		s.log.message(ctx, t.m, "attempt cut short by the shutdown; the message will be delivered again", res.err)
@@ -243,10 +255,21 @@ func (s *streamRun[Tx]) acknowledge(ctx context.Context, t *task, v Verdict, ack
 	s.settled(t)
 }
 
-// failed counts an attempt, and plans the next one.
-func (s *streamRun[Tx]) failed(ctx context.Context, t *task, err error) {
-	wait := s.runner.retryWait(err, t.m.Attempt)
-	s.log.failed(ctx, t.m, err, wait)
+// failed counts an attempt, and plans what follows.
+func (s *streamRun[Tx]) failed(ctx context.Context, t *task, res result) {
+	r := s.runner
+	switch {
+	case r.failures != nil && !r.policy.holds(t.m.Attempt, res):
+		f := r.policy.aside(t.m, t.m.Attempt, res)
+		t.aside, t.err = &f, res.err
+		s.again(t, 0) // without the connection of this session
+		return
+	case res.final: // and nowhere to set it aside
+		_ = r.fail(&MessageError{ID: t.m.ID, Position: t.m.Position, Err: res.err})
+		return
+	}
+	wait := r.policy.wait(t.m.Attempt, res.err)
+	s.log.failed(ctx, t.m, res.err, wait)
 	t.m.Attempt++
 	s.again(t, wait)
 }
@@ -256,7 +279,7 @@ func (s *streamRun[Tx]) contended(ctx context.Context, t *task, err error) {
 	t.contentions++
 	if t.contentions > contentionLimit {
 		t.contentions = 0
-		s.failed(ctx, t, err)
+		s.failed(ctx, t, result{fate: failed, err: err})
 		return
 	}
 	s.log.contended(ctx, t.m, err)

@@ -65,6 +65,7 @@ type settings struct {
 	standbys           bool // synchronous ones are named
 	readOnly, recovery bool
 	insert, read       bool
+	failures           bool // may be written
 	pooler             bool // stands between us and the server
 	prepares           bool // pgx keeps prepared statements
 
@@ -89,11 +90,13 @@ func (in *Inbox) readSettings(ctx context.Context) (settings, error) {
 	pg_is_in_recovery(),
 	has_table_privilege($1::text, 'insert'),
 	has_table_privilege($1::text, 'select'),
+	has_table_privilege($2::text, 'insert') and has_table_privilege($2::text, 'select')
+		and has_table_privilege($2::text, 'update') and has_table_privilege($2::text, 'delete'),
 	current_setting('idle_in_transaction_session_timeout')::interval,
 	coalesce(current_setting('transaction_timeout', true), '0')::interval,
 	current_setting('statement_timeout')::interval`,
-		pgx.QueryExecModeExec, table).
-		Scan(&pid, &s.version, &s.encoding, &s.syncCommit, &s.standbys, &s.readOnly, &s.recovery, &s.insert, &s.read,
+		pgx.QueryExecModeExec, table, pgx.Identifier{in.cfg.Schema, "failed_messages"}.Sanitize()).
+		Scan(&pid, &s.version, &s.encoding, &s.syncCommit, &s.standbys, &s.readOnly, &s.recovery, &s.insert, &s.read, &s.failures,
 			&s.idleInTransaction, &s.transactionMax, &s.statementMax)
 	s.pooler = pid != conn.Conn().PgConn().PID()
 	s.prepares = conn.Conn().Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
@@ -119,6 +122,10 @@ func (s settings) judge(cfg Config, p consumer.Plan) error {
 	if !s.insert || !s.read {
 		wrong("the role may not read and write processed_messages: grant select, insert on all tables in schema %s to it",
 			pgx.Identifier{cfg.Schema}.Sanitize())
+	}
+	if !s.failures {
+		wrong("the role may not set messages aside: grant select, insert, update, delete on %s to it",
+			pgx.Identifier{cfg.Schema, "failed_messages"}.Sanitize())
 	}
 	if s.syncCommit == "off" && !cfg.AllowAsyncCommit {
 		wrong("synchronous_commit is off, so a crash of the server loses transactions whose messages were acknowledged: " +

@@ -16,6 +16,7 @@ type Inbox struct {
 	pool     *pgxpool.Pool
 	cfg      Config
 	sql      statements
+	failed   failureStatements
 	prepares bool  // whether statements prepared on a connection stay there
 	invalid  error // what Validate returns
 }
@@ -23,6 +24,7 @@ type Inbox struct {
 var (
 	_ consumer.Inbox[pgx.Tx]        = (*Inbox)(nil)
 	_ consumer.SessionInbox[pgx.Tx] = (*Inbox)(nil)
+	_ consumer.FailureInbox[pgx.Tx] = (*Inbox)(nil)
 	_ consumer.Validator            = (*Inbox)(nil)
 	_ consumer.Checker              = (*Inbox)(nil)
 	_ consumer.TransactionLimiter   = (*Inbox)(nil)
@@ -46,7 +48,7 @@ func NewWithConfig(pool *pgxpool.Pool, cfg Config) (*Inbox, error) {
 	if err := cfg.validate(pool); err != nil {
 		return nil, err
 	}
-	return &Inbox{pool: pool, cfg: cfg, sql: newStatements(cfg), prepares: prepares(pool.Config().ConnConfig)}, nil
+	return &Inbox{pool: pool, cfg: cfg, sql: newStatements(cfg), failed: newFailureStatements(cfg), prepares: prepares(pool.Config().ConnConfig)}, nil
 }
 
 // Validate returns an error when New got no pool, and for an Inbox that New did

@@ -62,7 +62,6 @@ func (s *session) finish(ctx context.Context, c *claim, suspect bool) error {
 	before := len(t.steps)
 	var commit pgconn.CommandTag
 	s.addCommit(t, suspect).tag = func(tag pgconn.CommandTag) { commit = tag }
-	committed := len(t.steps)
 	if s.ahead != nil {
 		if suspect {
 			t.add(s.in.sql.begin)
@@ -70,10 +69,33 @@ func (s *session) finish(ctx context.Context, c *claim, suspect bool) error {
 		s.addClaim(t, s.ahead)
 	}
 	err := s.send(ctx, t)
+	if err := s.explain(ctx, err, t.answered-before, commit); err != nil {
+		return err
+	}
+	if s.ahead != nil {
+		s.ahead.err = s.claimFailed(ctx, err)
+	}
+	return c.unexplained()
+}
+
+// sendCommit sends t with a commit at its end. It returns nil when that is known
+// to have succeeded.
+func (s *session) sendCommit(ctx context.Context, t *trip) error {
+	before := len(t.steps)
+	var commit pgconn.CommandTag
+	t.add(s.in.sql.commit).tag = func(tag pgconn.CommandTag) { commit = tag }
+	err := s.send(ctx, t)
+	return s.explain(ctx, err, t.answered-before, commit)
+}
+
+// explain returns nil when the transaction was committed: err is that of the
+// round trip, and answered how many steps it has carried out of those from the
+// commit on, negative when an earlier one failed.
+func (s *session) explain(ctx context.Context, err error, answered int, commit pgconn.CommandTag) error {
 	switch {
-	case t.answered < before:
+	case answered < 0:
 		return s.notEnded(err)
-	case t.answered < committed:
+	case answered == 0:
 		return s.refused(err)
 	case commit.String() != "COMMIT":
 		return fmt.Errorf("%w: the server answered COMMIT with %s", ErrSQLFailed, commit)
@@ -83,10 +105,7 @@ func (s *session) finish(ctx context.Context, c *claim, suspect bool) error {
 		// standby, with the time limit: that is no confirmation.
 		return unknown(err)
 	}
-	if s.ahead != nil {
-		s.ahead.err = s.claimFailed(ctx, err)
-	}
-	return c.unexplained()
+	return nil
 }
 
 // addEnd adds what comes before the commit.

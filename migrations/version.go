@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the version of the tables that this release of the library works with.
-const Version = 1
+const Version = 2
 
 // What [Check] and [Apply] find wrong with a version; test for them with errors.Is.
 var (

@@ -1,0 +1,47 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ackafter/ackafter/internal/limit"
+)
+
+// mismatched plans to set a message aside whose id is another's.
+func (s *streamRun[Tx]) mismatched(t *task, err error) {
+	if s.runner.failures == nil {
+		_ = s.runner.fail(&MessageError{ID: t.m.ID, Position: t.m.Position, Err: err})
+		return
+	}
+	m := *t.m
+	m.ID = mismatched(t.m)
+	t.aside = &Failure{Message: &m, Reason: ReasonMismatch, Error: errorText(err), RetryIn: forGood}
+	t.err = err
+	s.again(t, 0)
+}
+
+// setAside does what failed or mismatched has planned. Nothing but its commit
+// settles the message.
+func (s *streamRun[Tx]) setAside(ctx context.Context, t *task, p pass) {
+	r := s.runner
+	verdict, err := r.failures.SetAside(ctx, r.cfg.Subscriber, *t.aside)
+	switch {
+	case err == nil:
+		r.databaseWorks(p)
+		if verdict == SetAside {
+			s.log.setAside(ctx, *t.aside, t.err)
+			r.tell(ctx, *t.aside)
+		}
+		var acks limit.Timer
+		defer acks.Stop()
+		s.acknowledge(ctx, t, verdict, &acks)
+	case ctx.Err() != nil:
+		r.gate.leave(p)
+	case errors.Is(err, ErrContention):
+		r.databaseWorks(p)
+		s.again(t, contentionBackoff.wait(1))
+	default: // whatever it is: a message is never dropped because of it
+		r.databaseAway(err, p)
+		s.again(t, 0)
+	}
+}

@@ -1,0 +1,108 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ackafter/ackafter/consumer"
+)
+
+// SetAside implements consumer.FailureInbox.
+func (in *Inbox) SetAside(ctx context.Context, subscriber string, f consumer.Failure) (consumer.Verdict, error) {
+	if err := check(subscriber, []*consumer.Message{f.Message}); err != nil {
+		return 0, err
+	}
+	s := &session{in: in, subscriber: subscriber}
+	defer s.Close(ctx)
+	c := newClaim([]*consumer.Message{f.Message})
+	if err := s.claim(ctx, c); err != nil {
+		return 0, err
+	}
+	if c.mine[0] {
+		if err := s.insertFailure(ctx, f); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.finish(ctx, c, false); err != nil {
+		return 0, err
+	}
+	if !c.mine[0] {
+		return consumer.Duplicate, nil
+	}
+	return consumer.SetAside, nil
+}
+
+func (s *session) insertFailure(ctx context.Context, f consumer.Failure) error {
+	ctx, cancel := s.limit.Context(ctx, s.in.cfg.ClaimTimeout)
+	defer cancel()
+	m := f.Message
+	keys, values := make([][]byte, len(m.Headers)), make([][]byte, len(m.Headers))
+	for i, h := range m.Headers {
+		keys[i], values[i] = []byte(h.Key), h.Value
+	}
+	_, err := s.conn.Exec(ctx, s.in.failed.insert, s.subscriber, m.ID, string(f.Reason), text(f.Error), f.Attempts,
+		retryIn(f), text(m.Type), text(m.Topic), m.Key, m.Body, keys, values, messageTime(m), text(m.Position))
+	if err != nil {
+		return s.claimFailed(ctx, err)
+	}
+	return nil
+}
+
+// text makes s fit for a column: what a broker allows in a name, and errors
+// quote, PostgreSQL's text may not hold.
+func text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// retryIn is null for good.
+func retryIn(f consumer.Failure) *time.Duration {
+	if f.ForGood() {
+		return nil
+	}
+	return &f.RetryIn
+}
+
+func messageTime(m *consumer.Message) *time.Time {
+	if m.Time.IsZero() {
+		return nil
+	}
+	return &m.Time
+}
+
+// failureStatements is the SQL on failed_messages. Failures are few, so that
+// nothing here is about speed.
+type failureStatements struct {
+	insert string
+	take   string // takes (subscriber) and locks one message that is due
+	update string // takes (subscriber, id, reason, error, attempts, interval)
+	remove string // takes (subscriber, id)
+	same   string // takes the transaction's id from take, and errs unless it is that one
+}
+
+func newFailureStatements(cfg Config) failureStatements {
+	table := pgx.Identifier{cfg.Schema, "failed_messages"}.Sanitize()
+	return failureStatements{
+		insert: `insert into ` + table + ` (subscriber_id, message_id, reason, error, attempts, next_attempt_at,
+	message_type, topic, message_key, body, header_keys, header_values, message_time, position)
+values ($1::text, $2::text, $3::text, $4::text, $5::int, now() + $6::interval,
+	$7::text, $8::text, $9::bytea, $10::bytea, $11::bytea[], $12::bytea[], $13::timestamptz, $14::text)`,
+		take: `select message_id, reason, error, attempts, message_type, topic, message_key, body,
+	header_keys, header_values, message_time, position, pg_current_xact_id()::text,
+	set_config('lock_timeout', '` + fmt.Sprint(cfg.LockTimeout.Milliseconds()) + `', true)
+from ` + table + `
+where subscriber_id = $1::text and next_attempt_at <= now()
+order by next_attempt_at
+limit 1
+for update skip locked`,
+		update: `update ` + table + `
+set reason = $3::text, error = $4::text, attempts = $5::int, next_attempt_at = now() + $6::interval, last_failed_at = now()
+where subscriber_id = $1::text and message_id = $2::text`,
+		remove: `delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text`,
+		same: `select (case when pg_current_xact_id_if_assigned()::text is not distinct from $1::text
+	then '0' else '` + endedBySQL + `' end)::int`,
+	}
+}

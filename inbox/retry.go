@@ -1,0 +1,136 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ackafter/ackafter/consumer"
+)
+
+// RetryDue implements consumer.FailureInbox.
+func (in *Inbox) RetryDue(ctx context.Context, subscriber string,
+	apply func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error,
+	failed func(f *consumer.Failure, err error) bool) (*consumer.Failure, error) {
+	s := &session{in: in, subscriber: subscriber}
+	defer s.Close(ctx)
+	f, xid, err := s.take(ctx)
+	if err != nil || f == nil {
+		return nil, err
+	}
+	_, err = s.apply(ctx, func(ctx context.Context, tx pgx.Tx, _ []*consumer.Message) error {
+		return apply(ctx, tx, f.Message)
+	}, nil)
+	if err == nil {
+		err = s.remove(ctx, f, xid)
+	}
+	if err != nil && failed(f, err) {
+		if stored := s.store(ctx, f); stored != nil {
+			return f, stored
+		}
+	}
+	return f, err
+}
+
+// savepoint stands before the handler, so that its changes can be undone while
+// its message stays taken.
+const savepoint = "ackafter_retry"
+
+// take begins a transaction, and locks a message in it that is due. It returns
+// nil when there is none.
+func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, err error) {
+	ctx, cancel := s.limit.Context(ctx, s.in.cfg.ClaimTimeout)
+	defer cancel()
+	if s.conn, err = s.in.pool.Acquire(ctx); err != nil {
+		s.conn = nil
+		return nil, "", s.in.noConnection(err)
+	}
+	if _, err = s.conn.Exec(ctx, s.in.sql.begin); err == nil {
+		f, xid, err = s.scanFailure(s.conn.QueryRow(ctx, s.in.failed.take, s.subscriber))
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, "", nil
+	}
+	if err == nil {
+		_, err = s.conn.Exec(ctx, "savepoint "+savepoint)
+	}
+	if err != nil {
+		return nil, "", s.claimFailed(ctx, err)
+	}
+	return f, xid, nil
+}
+
+func (s *session) scanFailure(row pgx.Row) (*consumer.Failure, string, error) {
+	var (
+		m            consumer.Message
+		f            = consumer.Failure{Message: &m}
+		keys, values [][]byte
+		at           *time.Time
+		xid, ignored string
+	)
+	err := row.Scan(&m.ID, &f.Reason, &f.Error, &f.Attempts, &m.Type, &m.Topic, &m.Key, &m.Body,
+		&keys, &values, &at, &m.Position, &xid, &ignored)
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range keys {
+		m.Headers = append(m.Headers, consumer.Header{Key: string(keys[i]), Value: values[i]})
+	}
+	if at != nil {
+		m.Time = *at
+	}
+	m.Attempt = f.Attempts + 1
+	return &f, xid, nil
+}
+
+// remove ends the transaction with the message removed, as one that was
+// processed.
+func (s *session) remove(ctx context.Context, f *consumer.Failure, xid string) error {
+	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), s.in.cfg.CommitTimeout)
+	defer cancel()
+	t := s.trip()
+	t.add(s.in.failed.same, xid)
+	var removed int64
+	t.add(s.in.failed.remove, s.subscriber, f.Message.ID).tag = func(tag pgconn.CommandTag) { removed = tag.RowsAffected() }
+	if err := s.sendCommit(ctx, t); err != nil {
+		return err
+	}
+	if removed != 1 {
+		return fmt.Errorf("inbox: the message %.100q was no longer set aside when it had been processed", f.Message.ID)
+	}
+	return nil
+}
+
+// store stores what became of a message that failed again: in its transaction,
+// less what the handler did, where that is still there. Otherwise, as when the
+// handler has ended it, another process may have taken the message meanwhile.
+func (s *session) store(ctx context.Context, f *consumer.Failure) error {
+	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), s.in.cfg.ClaimTimeout)
+	defer cancel()
+	if s.conn != nil && !s.pg().IsClosed() {
+		if _, err := s.conn.Exec(ctx, "rollback to savepoint "+savepoint); err != nil {
+			s.rollback(ctx)
+		}
+	}
+	if s.conn == nil || s.pg().IsClosed() {
+		s.release()
+		conn, err := s.in.pool.Acquire(ctx)
+		if err != nil {
+			return s.in.noConnection(err)
+		}
+		s.conn = conn
+	}
+	_, err := s.conn.Exec(ctx, s.in.failed.update, s.subscriber, f.Message.ID,
+		string(f.Reason), text(f.Error), f.Attempts, retryIn(*f))
+	if err == nil && s.pg().TxStatus() != 'I' {
+		_, err = s.conn.Exec(ctx, s.in.sql.commit)
+	}
+	if err != nil {
+		return s.claimFailed(ctx, err)
+	}
+	return nil
+}

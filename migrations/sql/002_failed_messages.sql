@@ -1,0 +1,61 @@
+-- goose and tern know that the lower part of this file undoes the upper one. psql does not:
+-- never feed it the whole file, since the end of it drops the table. See docs/migrations.md.
+
+-- +goose Up
+
+create table ackafter.failed_messages (
+	subscriber_id   pg_catalog.text collate pg_catalog."C" not null,
+	message_id      pg_catalog.text collate pg_catalog."C" not null,
+	reason          pg_catalog.text not null,
+	error           pg_catalog.text not null,
+	attempts        pg_catalog.int4 not null,
+	failed_at       pg_catalog.timestamptz not null default pg_catalog.now(),
+	last_failed_at  pg_catalog.timestamptz not null default pg_catalog.now(),
+	next_attempt_at pg_catalog.timestamptz,
+	message_type    pg_catalog.text  not null,
+	topic           pg_catalog.text  not null,
+	message_key     pg_catalog.bytea,
+	body            pg_catalog.bytea,
+	header_keys     pg_catalog.bytea[] not null,
+	header_values   pg_catalog.bytea[] not null,
+	message_time    pg_catalog.timestamptz,
+	position        pg_catalog.text not null,
+	primary key (subscriber_id, message_id),
+	-- While a message is set aside its row in processed_messages must stay: without it, a late redelivery would run
+	-- beside the next attempt from here. So whatever deletes old rows there has to spare these.
+	constraint failed_messages_processed foreign key (subscriber_id, message_id)
+		references ackafter.processed_messages (subscriber_id, message_id)
+);
+
+-- What is due, in the order in which it became so; nothing of what was set aside for good.
+create index failed_messages_due on ackafter.failed_messages (subscriber_id, next_attempt_at)
+	where next_attempt_at is not null;
+
+-- For operators: the oldest first, of all or of one reason.
+create index failed_messages_age on ackafter.failed_messages (subscriber_id, failed_at);
+create index failed_messages_reason on ackafter.failed_messages (subscriber_id, reason, failed_at);
+
+comment on table ackafter.failed_messages is
+	'Messages that were set aside, whole, each with its row in processed_messages. The next attempt runs the handler and deletes the row in one transaction.';
+comment on column ackafter.failed_messages.reason is
+	'failed, permanent, mismatch or unidentified.';
+comment on column ackafter.failed_messages.error is
+	'What the last attempt failed with.';
+comment on column ackafter.failed_messages.attempts is
+	'How many attempts have failed, those before the message was set aside included.';
+comment on column ackafter.failed_messages.next_attempt_at is
+	'When a worker tries again. Null: only when somebody sets it.';
+comment on column ackafter.failed_messages.body is
+	'Byte for byte as delivered. Null: a tombstone of Kafka.';
+comment on column ackafter.failed_messages.header_keys is
+	'The names of the headers in their order, each with its value at the same place of header_values.';
+
+insert into ackafter.schema_version (version) values (2);
+
+---- create above / drop below ----
+
+-- +goose Down
+
+-- Dropping failed_messages loses the messages that are set aside.
+drop table ackafter.failed_messages;
+delete from ackafter.schema_version where version operator(pg_catalog.=) 2;
