@@ -7,20 +7,22 @@ import (
 	"github.com/ackafter/ackafter/internal/limit"
 )
 
-// mismatched plans to set a message aside whose id is another's.
-func (s *streamRun[Tx]) mismatched(t *task, err error) {
+// rejected plans to set a message aside that is not to be attempted.
+func (s *streamRun[Tx]) rejected(t *task, res result) {
 	if s.runner.failures == nil {
-		_ = s.runner.fail(&MessageError{ID: t.m.ID, Position: t.m.Position, Err: err})
+		_ = s.runner.fail(&MessageError{ID: t.m.ID, Position: t.m.Position, Err: res.err})
 		return
 	}
 	m := *t.m
-	m.ID = mismatched(t.m)
-	t.aside = &Failure{Message: &m, Reason: ReasonMismatch, Error: errorText(err), RetryIn: forGood}
-	t.err = err
+	if res.reason == ReasonMismatch {
+		m.ID = mismatched(t.m)
+	}
+	t.aside = &Failure{Message: &m, Reason: res.reason, Error: errorText(res.err), RetryIn: forGood}
+	t.err = res.err
 	s.again(t, 0)
 }
 
-// setAside does what failed or mismatched has planned. Nothing but its commit
+// setAside does what failed or rejected has planned. Nothing but its commit
 // settles the message.
 func (s *streamRun[Tx]) setAside(ctx context.Context, t *task, p pass) {
 	r := s.runner

@@ -16,7 +16,7 @@ const (
 	failed                // the handler's fault: count, and try again with backoff
 	contended             // a rival's fault: try again soon
 	away                  // the database's fault: pause
-	mismatch              // the producer's fault: set aside
+	rejected              // not to be attempted: set aside for good
 	cut                   // the shutdown's doing: leave unacknowledged
 	fatal                 // the runner cannot go on
 )
@@ -27,6 +27,7 @@ type result struct {
 	verdict Verdict // when settled
 	err     error   // when not
 	final   bool    // when failed: trying again does not help
+	reason  Reason  // when rejected
 }
 
 // attempt claims a message, and handles it when it is new. next may give the
@@ -37,9 +38,15 @@ func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], p pass, m
 		if len(fresh) != 1 {
 			return fmt.Errorf("the inbox called apply with %d messages for one", len(fresh))
 		}
+		if err := r.late(fresh[0]); err != nil {
+			return err
+		}
 		return t.run(ctx, tx, fresh[0])
 	}, next)
-	if err != nil {
+	switch {
+	case errors.Is(err, errLate) && t.own == nil:
+		return result{fate: rejected, reason: ReasonLate, err: err}
+	case err != nil:
 		return t.judge(ctx, err)
 	}
 	return judge(verdicts)
@@ -103,7 +110,7 @@ func judge(verdicts []Verdict) result {
 	case Processed, Duplicate:
 		return result{fate: settled, verdict: v}
 	case Mismatch:
-		return result{fate: mismatch, err: ErrMismatch}
+		return result{fate: rejected, reason: ReasonMismatch, err: ErrMismatch}
 	default:
 		return result{fate: fatal, err: fmt.Errorf("the inbox returned an unknown verdict: %d", v)}
 	}

@@ -109,6 +109,14 @@ type Config[Tx any] struct {
 	// is due. Zero means 1 s.
 	RetryPoll time.Duration
 
+	// Horizon is how old a message may be, by its Time, for its row to be
+	// certainly still there if it was processed. One that is older and has no
+	// row is set aside as late instead of being applied, perhaps for the second
+	// time. Set it to less than what is kept of processed_messages, as soon as
+	// anything is deleted there. A message without a Time is never late. Zero
+	// means that there is no horizon.
+	Horizon time.Duration
+
 	// Classify sees each error of the handler, nil too, and returns what the
 	// runner is to take it for: the same, or one marked by Permanent or
 	// RetryAfter, or nil for success. Nil means that errors stay what they are.
@@ -199,6 +207,7 @@ func (c Config[Tx]) validate() error {
 	for i, d := range c.RetryLater {
 		v.notNegative(fmt.Sprintf("RetryLater[%d]", i), int64(d))
 	}
+	v.notNegative("Horizon", int64(c.Horizon))
 	v.notNegative("RetryPoll", int64(c.RetryPoll))
 	v.check("Retry", c.Retry.validate())
 	v.check("Probe", c.Probe.validate())

@@ -20,6 +20,9 @@ const (
 	// ReasonMismatch says that another message was processed under the id. It
 	// is set aside under an id of its own: the id, "#" and its hash.
 	ReasonMismatch Reason = "mismatch"
+	// ReasonLate says that the message is older than Config.Horizon, and that
+	// nobody knows any more whether it was processed.
+	ReasonLate Reason = "late"
 	// ReasonUnidentified says that the message has no usable id. It is set
 	// aside under an id that begins with "unidentified:".
 	ReasonUnidentified Reason = "unidentified"

@@ -233,9 +233,9 @@ func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, p pass, ac
 	case away:
 		r.databaseAway(res.err, p)
 		s.again(t, 0)
-	case mismatch:
+	case rejected:
 		r.databaseWorks(p)
-		s.mismatched(t, res.err)
+		s.rejected(t, res)
 	case cut:
 		r.gate.leave(p)
 		s.log.message(ctx, t.m, "attempt cut short by the shutdown; the message will be delivered again", res.err)

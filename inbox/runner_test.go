@@ -1,0 +1,98 @@
+package inbox_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ackafter/ackafter/brokers/memory"
+	"github.com/ackafter/ackafter/consumer"
+	"github.com/ackafter/ackafter/inbox"
+)
+
+// runnerBench is a runner on a memory broker of its own. The handler has an
+// effect and then runs handle.
+type runnerBench struct {
+	*bench
+	broker *memory.Broker
+	cfg    consumer.Config[pgx.Tx]
+	handle func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error
+}
+
+func newRunnerBench(t *testing.T) *runnerBench {
+	b := &runnerBench{bench: newBench(t, inbox.Config{}), broker: memory.New()}
+	b.cfg = consumer.Config[pgx.Tx]{
+		Subscriber: subscriber,
+		Source:     b.broker,
+		Inbox:      b.Inbox,
+		Handler: consumer.HandlerFunc[pgx.Tx](func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
+			if err := b.record(ctx, tx, []*consumer.Message{m}); err != nil {
+				return err
+			}
+			if b.handle == nil {
+				return nil
+			}
+			return b.handle(ctx, tx, m)
+		}),
+		Retry:      consumer.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond},
+		RetryLater: []time.Duration{time.Millisecond, time.Millisecond},
+		RetryPoll:  10 * time.Millisecond,
+		Logger:     slog.New(slog.DiscardHandler),
+	}
+	return b
+}
+
+// start runs the runner until the test ends or stop is called.
+func (b *runnerBench) start() (stop func()) {
+	b.t.Helper()
+	runner, err := consumer.New(b.cfg)
+	require.NoError(b.t, err)
+	ctx, cancel := context.WithCancel(b.ctx)
+	done := make(chan error, 1)
+	go func() { done <- runner.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(b.t, <-done)
+	})
+	b.t.Cleanup(stop)
+	return stop
+}
+
+// publish publishes ms and waits until all is acknowledged.
+func (b *runnerBench) publish(ms ...*consumer.Message) {
+	b.t.Helper()
+	b.broker.Publish(ms...)
+	require.NoError(b.t, b.broker.Drained(b.ctx))
+}
+
+func (b *runnerBench) reason(id string) (reason string) {
+	b.t.Helper()
+	require.NoError(b.t, b.Pool.QueryRow(b.ctx, b.SQL("select reason from %s.failed_messages where message_id = $1"), id).Scan(&reason))
+	return reason
+}
+
+func TestLate(t *testing.T) {
+	b := newRunnerBench(t)
+	b.cfg.Horizon = time.Hour
+	b.start()
+	old := func(id string) *consumer.Message {
+		return &consumer.Message{ID: id, Body: []byte("x"), Time: time.Now().Add(-2 * time.Hour)}
+	}
+	b.MustExec(t, "insert into %s.processed_messages (subscriber_id, message_id) values ('billing', 'seen')")
+	b.publish(old("late"), old("seen"), &consumer.Message{ID: "timeless", Body: []byte("x")},
+		&consumer.Message{ID: "young", Body: []byte("x"), Time: time.Now().Add(-time.Minute)})
+	b.requireChanges(2)
+	b.requireAside(1)
+	require.Equal(t, "late", b.reason("late"))
+	require.Zero(t, b.Int(t, "select attempts from %s.failed_messages"))
+
+	// An operator has looked, and lets it run.
+	b.MustExec(t, "update %s.failed_messages set next_attempt_at = now()")
+	require.Eventually(t, func() bool { return b.Int(t, "select count(*) from %s.failed_messages") == 0 }, 10*time.Second, 10*time.Millisecond)
+	b.requireChanges(3)
+}
