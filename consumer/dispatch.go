@@ -13,6 +13,8 @@ type task struct {
 	contentions int         // in a row
 	aside       *Failure    // as what it is to be set aside, when that was decided
 	err         error       // why
+	noted       bool        // the attempt, with a CrashInbox
+	crashes     int         // what that has counted
 }
 
 func newTask(m *Message) *task { return &task{m: m, ms: [1]*Message{m}} }

@@ -23,6 +23,8 @@ const (
 	// ReasonLate says that the message is older than Config.Horizon, and that
 	// nobody knows any more whether it was processed.
 	ReasonLate Reason = "late"
+	// ReasonCrash says that attempts at the message have ended their process.
+	ReasonCrash Reason = "crash"
 	// ReasonUnidentified says that the message has no usable id. It is set
 	// aside under an id that begins with "unidentified:".
 	ReasonUnidentified Reason = "unidentified"
@@ -38,6 +40,9 @@ type Failure struct {
 	Error string
 	// Attempts counts the attempts that failed, in place and later.
 	Attempts int
+	// Crashes counts the attempts from failed_messages that have ended their
+	// process, since the last one that has not.
+	Crashes int
 	// RetryIn is the time until the next attempt. It is negative when there is
 	// none, until somebody decides.
 	RetryIn time.Duration
@@ -68,7 +73,7 @@ type FailureInbox[Tx any] interface {
 	// Attempts and RetryIn of f, and tells whether to store them. The message
 	// stays taken until that is committed. RetryDue returns that error, or
 	// ErrOutage when it could not be stored.
-	RetryDue(ctx context.Context, subscriber string, apply func(ctx context.Context, tx Tx, m *Message) error,
+	RetryDue(ctx context.Context, subscriber string, apply func(ctx context.Context, tx Tx, f Failure) error,
 		failed func(f *Failure, err error) bool) (*Failure, error)
 }
 

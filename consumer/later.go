@@ -43,9 +43,17 @@ func (r *Runner[Tx]) retryDue(ctx, work context.Context, inbox FailureInbox[Tx])
 	}
 	t := trial[Tx]{runner: r, pass: p}
 	var res result
-	f, err := inbox.RetryDue(work, r.cfg.Subscriber, func(ctx context.Context, tx Tx, m *Message) error {
-		return t.run(ctx, tx, m)
+	f, err := inbox.RetryDue(work, r.cfg.Subscriber, func(ctx context.Context, tx Tx, f Failure) error {
+		if f.Crashes >= r.crashes.limit {
+			return errCrash
+		}
+		return t.run(ctx, tx, f.Message)
 	}, func(f *Failure, err error) bool {
+		if errors.Is(err, errCrash) && t.own == nil {
+			f.Reason, f.Error, f.RetryIn = ReasonCrash, crashed(f.Crashes).Error(), forGood
+			res = result{fate: failed, err: err}
+			return true
+		}
 		if res = t.judge(work, err); res.fate != failed {
 			return false
 		}

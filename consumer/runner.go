@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -17,6 +18,7 @@ type Runner[Tx any] struct {
 	handler      Handler[Tx] // with the middleware around it
 	policy       retryPolicy
 	failures     FailureInbox[Tx] // nil when the inbox is none
+	crashes      *crashWatch
 	log          messageLog
 	gate         gate
 	transactions *semaphore
@@ -48,6 +50,7 @@ func New[Tx any](cfg Config[Tx]) (*Runner[Tx], error) {
 		transactions: newSemaphore(cfg.MaxTransactions),
 		lifecycle:    lifecycle{since: time.Now()},
 	}
+	r.crashes = newCrashWatch(cfg.Inbox, rand.Text(), cfg.Attempts)
 	r.failures, _ = cfg.Inbox.(FailureInbox[Tx])
 	for i := len(cfg.Middleware) - 1; i >= 0; i-- {
 		if r.handler = cfg.Middleware[i](r.handler); isNil(r.handler) {

@@ -20,7 +20,8 @@ type streamRun[Tx any] struct {
 	stream   Stream
 	log      messageLog
 	stop     chan struct{} // closed when nothing new may begin
-	advanced atomic.Int64  // when a message was last settled, Unix nanoseconds
+	noted    notedTasks
+	advanced atomic.Int64 // when a message was last settled, Unix nanoseconds
 }
 
 // serve works on one stream until it ends or ctx does. Then it lets what has
@@ -48,7 +49,9 @@ func (r *Runner[Tx]) serve(ctx context.Context, stream Stream) error {
 	close(s.stop)
 	left := s.close()
 	workers.Go(func() { s.release(work, left) })
-	return errors.Join(err, r.drain("stream "+s.stream.Name(), &workers, cutShort))
+	err = errors.Join(err, r.drain("stream "+s.stream.Name(), &workers, cutShort))
+	s.survivedAll(ctx)
+	return err
 }
 
 // fetch reads the stream into the dispatcher until either ends.
@@ -178,8 +181,8 @@ func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
 	began := time.Now()
 	for {
 		var ahead *task
-		res := r.attempt(ctx, session, p, t.ms[:], func() []*Message {
-			if ahead = s.another(began); ahead != nil && ahead.aside == nil {
+		res := s.try(ctx, session, p, t, func() []*Message {
+			if ahead = s.another(began); ahead != nil && !s.apart(ahead) {
 				return ahead.ms[:]
 			}
 			return nil
@@ -192,13 +195,16 @@ func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
 		if ahead == nil {
 			return
 		}
-		if res.fate == away || ahead.aside != nil || s.stopped() {
+		if res.fate == away || s.apart(ahead) || s.stopped() {
 			s.again(ahead, 0) // it was not begun
 			return
 		}
 		t = ahead
 	}
 }
+
+// apart tells whether t needs the database apart from a session.
+func (s *streamRun[Tx]) apart(t *task) bool { return t.aside != nil || s.runner.crashes.suspects(t.m) }
 
 // sessionTurn is how long a session may go on while others wait for theirs:
 // long enough to gain from keeping a connection, short enough to be fair.
@@ -252,6 +258,7 @@ func (s *streamRun[Tx]) acknowledge(ctx context.Context, t *task, v Verdict, ack
 	err := s.stream.Ack(ackCtx, t.m)
 	s.advanced.Store(time.Now().UnixNano())
 	s.log.settled(ctx, t.m, v, err)
+	s.survived(ctx, t)
 	s.settled(t)
 }
 

@@ -77,10 +77,13 @@ func messageTime(m *consumer.Message) *time.Time {
 // nothing here is about speed.
 type failureStatements struct {
 	insert string
-	take   string // takes (subscriber) and locks one message that is due
+	begin  string // takes (subscriber, interval), notes an attempt at a message that is due, and returns its id
+	lock   string // takes (subscriber, id), and may have to wait for what looks at the same row for a moment
+	limit  string // limits that wait, and the handler's
 	update string // takes (subscriber, id, reason, error, attempts, interval)
+	undo   string // takes (subscriber, id), and takes back what begin has noted
 	remove string // takes (subscriber, id)
-	same   string // takes the transaction's id from take, and errs unless it is that one
+	same   string // takes the transaction's id from lock, and errs unless it is that one
 }
 
 func newFailureStatements(cfg Config) failureStatements {
@@ -90,17 +93,26 @@ func newFailureStatements(cfg Config) failureStatements {
 	message_type, topic, message_key, body, header_keys, header_values, message_time, position)
 values ($1::text, $2::text, $3::text, $4::text, $5::int, now() + $6::interval,
 	$7::text, $8::text, $9::bytea, $10::bytea, $11::bytea[], $12::bytea[], $13::timestamptz, $14::text)`,
-		take: `select message_id, reason, error, attempts, message_type, topic, message_key, body,
-	header_keys, header_values, message_time, position, pg_current_xact_id()::text,
-	set_config('lock_timeout', '` + fmt.Sprint(cfg.LockTimeout.Milliseconds()) + `', true)
+		begin: `update ` + table + `
+set unfinished = unfinished + 1, next_attempt_at = now() + $2::interval
+where (subscriber_id, message_id) = (select subscriber_id, message_id from ` + table + `
+	where subscriber_id = $1::text and next_attempt_at <= now()
+	order by next_attempt_at
+	limit 1
+	for update skip locked)
+returning message_id`,
+		lock: `select message_id, reason, error, attempts, message_type, topic, message_key, body,
+	header_keys, header_values, message_time, position, unfinished - 1, pg_current_xact_id()::text
 from ` + table + `
-where subscriber_id = $1::text and next_attempt_at <= now()
-order by next_attempt_at
-limit 1
-for update skip locked`,
+where subscriber_id = $1::text and message_id = $2::text
+for update`,
+		limit: fmt.Sprintf("set local lock_timeout = %d", max(1, cfg.LockTimeout.Milliseconds())),
 		update: `update ` + table + `
-set reason = $3::text, error = $4::text, attempts = $5::int, next_attempt_at = now() + $6::interval, last_failed_at = now()
+set reason = $3::text, error = $4::text, attempts = $5::int, unfinished = 0, next_attempt_at = now() + $6::interval, last_failed_at = now()
 where subscriber_id = $1::text and message_id = $2::text`,
+		undo: `update ` + table + `
+set unfinished = unfinished - 1, next_attempt_at = now()
+where subscriber_id = $1::text and message_id = $2::text and unfinished > 0`,
 		remove: `delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text`,
 		same: `select (case when pg_current_xact_id_if_assigned()::text is not distinct from $1::text
 	then '0' else '` + endedBySQL + `' end)::int`,

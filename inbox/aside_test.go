@@ -31,8 +31,8 @@ func (b *bench) setAside(f consumer.Failure) consumer.Verdict {
 
 // retry runs f for what is due, and records what failed.
 func (b *bench) retry(f func(ctx context.Context, tx pgx.Tx) error) (*consumer.Failure, error) {
-	return b.RetryDue(b.ctx, subscriber, func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
-		return b.do(f)(ctx, tx, []*consumer.Message{m})
+	return b.RetryDue(b.ctx, subscriber, func(ctx context.Context, tx pgx.Tx, failure consumer.Failure) error {
+		return b.do(f)(ctx, tx, []*consumer.Message{failure.Message})
 	}, again)
 }
 
@@ -66,8 +66,8 @@ func TestSetAsideKeepsTheMessage(t *testing.T) {
 	b.requireAside(1)
 
 	var seen *consumer.Message
-	_, err = b.RetryDue(b.ctx, subscriber, func(_ context.Context, _ pgx.Tx, m *consumer.Message) error {
-		seen = m
+	_, err = b.RetryDue(b.ctx, subscriber, func(_ context.Context, _ pgx.Tx, f consumer.Failure) error {
+		seen = f.Message
 		return nil
 	}, again)
 	require.NoError(t, err)
@@ -95,7 +95,8 @@ func TestSetAsideNilAndEmpty(t *testing.T) {
 	b.setAside(failure(tombstone, 0))
 	b.setAside(failure(empty, 0))
 	for range 2 {
-		_, err := b.RetryDue(b.ctx, subscriber, func(_ context.Context, _ pgx.Tx, m *consumer.Message) error {
+		_, err := b.RetryDue(b.ctx, subscriber, func(_ context.Context, _ pgx.Tx, f consumer.Failure) error {
+			m := f.Message
 			require.Equal(t, m.ID == "m1", m.Body == nil)
 			require.Nil(t, m.Key)
 			require.Empty(t, m.Headers)
@@ -132,13 +133,15 @@ func TestSetAsideIsRetriedWhenDue(t *testing.T) {
 // A handler that fails leaves no trace but the count.
 func TestSetAsideFailsAgain(t *testing.T) {
 	for name, f := range map[string]func(ctx context.Context, tx pgx.Tx) error{
-		"error":            func(context.Context, pgx.Tx) error { return errHandler },
-		"sql":              sql("select 1/0"),
-		"swallowed":        func(ctx context.Context, tx pgx.Tx) error { _ = sql("select 1/0")(ctx, tx); return nil },
-		"rollback":         sql("rollback"),
-		"rollback; begin":  sql("rollback", "begin"),
-		"deferred":         sql("insert into pg_temp.child values (1)"),
-		"connection lost":  func(ctx context.Context, tx pgx.Tx) error { return sql("select pg_terminate_backend(pg_backend_pid())")(ctx, tx) },
+		"error":           func(context.Context, pgx.Tx) error { return errHandler },
+		"sql":             sql("select 1/0"),
+		"swallowed":       func(ctx context.Context, tx pgx.Tx) error { _ = sql("select 1/0")(ctx, tx); return nil },
+		"rollback":        sql("rollback"),
+		"rollback; begin": sql("rollback", "begin"),
+		"deferred":        sql("insert into pg_temp.child values (1)"),
+		"connection lost": func(ctx context.Context, tx pgx.Tx) error {
+			return sql("select pg_terminate_backend(pg_backend_pid())")(ctx, tx)
+		},
 		"rows left unread": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +192,7 @@ func TestSetAsidePanicLeavesNoTrace(t *testing.T) {
 func TestSetAsideNotCounted(t *testing.T) {
 	b := newBench(t, inbox.Config{})
 	b.setAside(failure(message("m1", "x"), 0))
-	_, err := b.RetryDue(b.ctx, subscriber, func(context.Context, pgx.Tx, *consumer.Message) error { return errHandler },
+	_, err := b.RetryDue(b.ctx, subscriber, func(context.Context, pgx.Tx, consumer.Failure) error { return errHandler },
 		func(*consumer.Failure, error) bool { return false })
 	require.ErrorIs(t, err, errHandler)
 	require.Equal(t, 3, b.Int(t, "select attempts from %s.failed_messages"))

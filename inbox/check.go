@@ -91,11 +91,15 @@ func (in *Inbox) readSettings(ctx context.Context) (settings, error) {
 	has_table_privilege($1::text, 'insert'),
 	has_table_privilege($1::text, 'select'),
 	has_table_privilege($2::text, 'insert') and has_table_privilege($2::text, 'select')
-		and has_table_privilege($2::text, 'update') and has_table_privilege($2::text, 'delete'),
+		and has_table_privilege($2::text, 'update') and has_table_privilege($2::text, 'delete')
+		and has_table_privilege($3::text, 'insert') and has_table_privilege($3::text, 'select')
+		and has_table_privilege($3::text, 'update') and has_table_privilege($3::text, 'delete'),
 	current_setting('idle_in_transaction_session_timeout')::interval,
 	coalesce(current_setting('transaction_timeout', true), '0')::interval,
 	current_setting('statement_timeout')::interval`,
-		pgx.QueryExecModeExec, table, pgx.Identifier{in.cfg.Schema, "failed_messages"}.Sanitize()).
+		pgx.QueryExecModeExec, table,
+		pgx.Identifier{in.cfg.Schema, "failed_messages"}.Sanitize(),
+		pgx.Identifier{in.cfg.Schema, "begun_attempts"}.Sanitize()).
 		Scan(&pid, &s.version, &s.encoding, &s.syncCommit, &s.standbys, &s.readOnly, &s.recovery, &s.insert, &s.read, &s.failures,
 			&s.idleInTransaction, &s.transactionMax, &s.statementMax)
 	s.pooler = pid != conn.Conn().PgConn().PID()
@@ -124,8 +128,8 @@ func (s settings) judge(cfg Config, p consumer.Plan) error {
 			pgx.Identifier{cfg.Schema}.Sanitize())
 	}
 	if !s.failures {
-		wrong("the role may not set messages aside: grant select, insert, update, delete on %s to it",
-			pgx.Identifier{cfg.Schema, "failed_messages"}.Sanitize())
+		wrong("the role may not set messages aside: grant select, insert, update, delete on %[1]s.failed_messages, %[1]s.begun_attempts to it",
+			pgx.Identifier{cfg.Schema}.Sanitize())
 	}
 	if s.syncCommit == "off" && !cfg.AllowAsyncCommit {
 		wrong("synchronous_commit is off, so a crash of the server loses transactions whose messages were acknowledged: " +

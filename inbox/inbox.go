@@ -17,6 +17,7 @@ type Inbox struct {
 	cfg      Config
 	sql      statements
 	failed   failureStatements
+	attempts attemptStatements
 	prepares bool  // whether statements prepared on a connection stay there
 	invalid  error // what Validate returns
 }
@@ -25,6 +26,7 @@ var (
 	_ consumer.Inbox[pgx.Tx]        = (*Inbox)(nil)
 	_ consumer.SessionInbox[pgx.Tx] = (*Inbox)(nil)
 	_ consumer.FailureInbox[pgx.Tx] = (*Inbox)(nil)
+	_ consumer.CrashInbox           = (*Inbox)(nil)
 	_ consumer.Validator            = (*Inbox)(nil)
 	_ consumer.Checker              = (*Inbox)(nil)
 	_ consumer.TransactionLimiter   = (*Inbox)(nil)
@@ -48,7 +50,8 @@ func NewWithConfig(pool *pgxpool.Pool, cfg Config) (*Inbox, error) {
 	if err := cfg.validate(pool); err != nil {
 		return nil, err
 	}
-	return &Inbox{pool: pool, cfg: cfg, sql: newStatements(cfg), failed: newFailureStatements(cfg), prepares: prepares(pool.Config().ConnConfig)}, nil
+	return &Inbox{pool: pool, cfg: cfg, sql: newStatements(cfg), failed: newFailureStatements(cfg),
+		attempts: newAttemptStatements(cfg), prepares: prepares(pool.Config().ConnConfig)}, nil
 }
 
 // Validate returns an error when New got no pool, and for an Inbox that New did

@@ -14,7 +14,7 @@ import (
 
 // RetryDue implements consumer.FailureInbox.
 func (in *Inbox) RetryDue(ctx context.Context, subscriber string,
-	apply func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error,
+	apply func(ctx context.Context, tx pgx.Tx, f consumer.Failure) error,
 	failed func(f *consumer.Failure, err error) bool) (*consumer.Failure, error) {
 	s := &session{in: in, subscriber: subscriber}
 	defer s.Close(ctx)
@@ -23,13 +23,13 @@ func (in *Inbox) RetryDue(ctx context.Context, subscriber string,
 		return nil, err
 	}
 	_, err = s.apply(ctx, func(ctx context.Context, tx pgx.Tx, _ []*consumer.Message) error {
-		return apply(ctx, tx, f.Message)
+		return apply(ctx, tx, *f)
 	}, nil)
 	if err == nil {
 		err = s.remove(ctx, f, xid)
 	}
-	if err != nil && failed(f, err) {
-		if stored := s.store(ctx, f); stored != nil {
+	if err != nil {
+		if stored := s.store(ctx, f, failed(f, err)); stored != nil {
 			return f, stored
 		}
 	}
@@ -40,8 +40,8 @@ func (in *Inbox) RetryDue(ctx context.Context, subscriber string,
 // its message stays taken.
 const savepoint = "ackafter_retry"
 
-// take begins a transaction, and locks a message in it that is due. It returns
-// nil when there is none.
+// take notes that an attempt begins at a message that is due, and locks it in a
+// transaction. It returns nil when there is none.
 func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, err error) {
 	ctx, cancel := s.limit.Context(ctx, s.in.cfg.ClaimTimeout)
 	defer cancel()
@@ -49,8 +49,12 @@ func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, er
 		s.conn = nil
 		return nil, "", s.in.noConnection(err)
 	}
-	if _, err = s.conn.Exec(ctx, s.in.sql.begin); err == nil {
-		f, xid, err = s.scanFailure(s.conn.QueryRow(ctx, s.in.failed.take, s.subscriber))
+	var id string
+	if err = s.conn.QueryRow(ctx, s.in.failed.begin, s.subscriber, s.in.cfg.ClaimTimeout).Scan(&id); err == nil {
+		_, err = s.conn.Exec(ctx, s.in.sql.begin+"; "+s.in.failed.limit)
+	}
+	if err == nil {
+		f, xid, err = s.scanFailure(s.conn.QueryRow(ctx, s.in.failed.lock, s.subscriber, id))
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, "", nil
@@ -70,10 +74,10 @@ func (s *session) scanFailure(row pgx.Row) (*consumer.Failure, string, error) {
 		f            = consumer.Failure{Message: &m}
 		keys, values [][]byte
 		at           *time.Time
-		xid, ignored string
+		xid          string
 	)
 	err := row.Scan(&m.ID, &f.Reason, &f.Error, &f.Attempts, &m.Type, &m.Topic, &m.Key, &m.Body,
-		&keys, &values, &at, &m.Position, &xid, &ignored)
+		&keys, &values, &at, &m.Position, &f.Crashes, &xid)
 	if err != nil {
 		return nil, "", err
 	}
@@ -105,10 +109,10 @@ func (s *session) remove(ctx context.Context, f *consumer.Failure, xid string) e
 	return nil
 }
 
-// store stores what became of a message that failed again: in its transaction,
-// less what the handler did, where that is still there. Otherwise, as when the
-// handler has ended it, another process may have taken the message meanwhile.
-func (s *session) store(ctx context.Context, f *consumer.Failure) error {
+// store stores what became of a message that failed again, or that nothing is to
+// be counted: in its transaction, less what the handler did, where that is still
+// there.
+func (s *session) store(ctx context.Context, f *consumer.Failure, counts bool) error {
 	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), s.in.cfg.ClaimTimeout)
 	defer cancel()
 	if s.conn != nil && !s.pg().IsClosed() {
@@ -124,8 +128,13 @@ func (s *session) store(ctx context.Context, f *consumer.Failure) error {
 		}
 		s.conn = conn
 	}
-	_, err := s.conn.Exec(ctx, s.in.failed.update, s.subscriber, f.Message.ID,
-		string(f.Reason), text(f.Error), f.Attempts, retryIn(*f))
+	var err error
+	if counts {
+		_, err = s.conn.Exec(ctx, s.in.failed.update, s.subscriber, f.Message.ID,
+			string(f.Reason), text(f.Error), f.Attempts, retryIn(*f))
+	} else {
+		_, err = s.conn.Exec(ctx, s.in.failed.undo, s.subscriber, f.Message.ID)
+	}
 	if err == nil && s.pg().TxStatus() != 'I' {
 		_, err = s.conn.Exec(ctx, s.in.sql.commit)
 	}

@@ -9,6 +9,7 @@ create table ackafter.failed_messages (
 	reason          pg_catalog.text not null,
 	error           pg_catalog.text not null,
 	attempts        pg_catalog.int4 not null,
+	unfinished      pg_catalog.int4 not null default 0,
 	failed_at       pg_catalog.timestamptz not null default pg_catalog.now(),
 	last_failed_at  pg_catalog.timestamptz not null default pg_catalog.now(),
 	next_attempt_at pg_catalog.timestamptz,
@@ -38,17 +39,35 @@ create index failed_messages_reason on ackafter.failed_messages (subscriber_id, 
 comment on table ackafter.failed_messages is
 	'Messages that were set aside, whole, each with its row in processed_messages. The next attempt runs the handler and deletes the row in one transaction.';
 comment on column ackafter.failed_messages.reason is
-	'failed, permanent, mismatch or unidentified.';
+	'failed, permanent, mismatch, unidentified, late or crash.';
 comment on column ackafter.failed_messages.error is
 	'What the last attempt failed with.';
 comment on column ackafter.failed_messages.attempts is
 	'How many attempts have failed, those before the message was set aside included.';
+comment on column ackafter.failed_messages.unfinished is
+	'How many attempts have begun since the last one that came to an end: they have ended their process.';
 comment on column ackafter.failed_messages.next_attempt_at is
 	'When a worker tries again. Null: only when somebody sets it.';
 comment on column ackafter.failed_messages.body is
 	'Byte for byte as delivered. Null: a tombstone of Kafka.';
 comment on column ackafter.failed_messages.header_keys is
 	'The names of the headers in their order, each with its value at the same place of header_values.';
+
+create table ackafter.begun_attempts (
+	subscriber_id pg_catalog.text collate pg_catalog."C" not null,
+	message_id    pg_catalog.text collate pg_catalog."C" not null,
+	attempts      pg_catalog.int4 not null,
+	runner        pg_catalog.text not null,
+	begun_at      pg_catalog.timestamptz not null default pg_catalog.now(),
+	primary key (subscriber_id, message_id)
+);
+
+comment on table ackafter.begun_attempts is
+	'Messages that were delivered again, while their handler runs. What stays here has ended its process, or was in a handler when another message did. After the last allowed attempt it is set aside.';
+comment on column ackafter.begun_attempts.attempts is
+	'How many runs of the program have begun an attempt, and have not come to its end.';
+comment on column ackafter.begun_attempts.runner is
+	'The last of them.';
 
 insert into ackafter.schema_version (version) values (2);
 
@@ -57,5 +76,6 @@ insert into ackafter.schema_version (version) values (2);
 -- +goose Down
 
 -- Dropping failed_messages loses the messages that are set aside.
+drop table ackafter.begun_attempts;
 drop table ackafter.failed_messages;
 delete from ackafter.schema_version where version operator(pg_catalog.=) 2;
