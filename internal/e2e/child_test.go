@@ -42,7 +42,8 @@ const childVariable = "ACKAFTER_E2E_CHILD"
 type childSpec struct {
 	DatabaseURL, Schema, AMQPURL, Queue string
 	Workers                             int
-	HoldHandler, HoldAck                bool // until release
+	HoldHandler, HoldAck                bool   // until release
+	Poison                              string // the id of a message whose handler ends the process
 }
 
 // The exit codes of the worker process.
@@ -50,6 +51,7 @@ const (
 	exitFailed   = 1 // Run has returned an error
 	exitLeaked   = 3 // a goroutine was left
 	exitOrphaned = 4 // the test is gone
+	exitPoisoned = 5 // a handler has ended the process
 )
 
 // childMain is main in the worker process.
@@ -140,6 +142,9 @@ func (c *childWorker) handle(ctx context.Context, tx pgx.Tx, m *consumer.Message
 	_, err := tx.Exec(ctx, "insert into "+c.spec.Schema+".effects (message_id, attempt) values ($1, $2)", m.ID, m.Attempt)
 	if err != nil {
 		return err
+	}
+	if m.ID == c.spec.Poison {
+		os.Exit(exitPoisoned)
 	}
 	if c.spec.HoldHandler {
 		c.print("begun %s", m.ID)
