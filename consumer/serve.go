@@ -253,12 +253,12 @@ func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, p pass, ac
 
 // acknowledge is reached only with a row that is known to be committed.
 func (s *streamRun[Tx]) acknowledge(ctx context.Context, t *task, v Verdict, acks *limit.Timer) {
+	s.survived(ctx, t) // before, or a crash in between would leave the note for ever
 	ackCtx, cancel := acks.Context(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
 	defer cancel()
 	err := s.stream.Ack(ackCtx, t.m)
 	s.advanced.Store(time.Now().UnixNano())
 	s.log.settled(ctx, t.m, v, err)
-	s.survived(ctx, t)
 	s.settled(t)
 }
 
