@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -15,9 +17,11 @@ import (
 // counted. The others cost nothing.
 type CrashInbox interface {
 	// BeginAttempt notes that a handler is about to run. It returns how many
-	// other runners have noted that and never called EndAttempt. runner names
-	// the caller's, and is the same in all its calls.
-	BeginAttempt(ctx context.Context, subscriber, id, runner string) (crashes int, err error)
+	// other runners have noted that and never called EndAttempt. When there is
+	// one, it notes nothing unless alone, which says that no other handler of
+	// this runner is running. runner names the caller's, and is the same in all
+	// its calls.
+	BeginAttempt(ctx context.Context, subscriber, id, runner string, alone bool) (crashes int, err error)
 	// EndAttempt forgets all that was noted of the message.
 	EndAttempt(ctx context.Context, subscriber, id string) error
 }
@@ -49,31 +53,62 @@ func crashed(times int) error {
 }
 
 // try is attempt, for a message that may have ended a process before as for one
-// that has not.
+// that has not. The former is noted only when it is its turn: while it waits, it
+// must not be blamed for another's crash.
 func (s *streamRun[Tx]) try(ctx context.Context, session Session[Tx], p pass, t *task, next func() []*Message) result {
 	r, w := s.runner, s.runner.crashes
-	if w.suspects(t.m) && !t.noted {
-		crashes, err := w.inbox.BeginAttempt(ctx, r.cfg.Subscriber, t.m.ID, w.runner)
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return result{fate: cut, err: err}
-		case err != nil: // whatever it is: unnoted, the message is not handled
-			return result{fate: away, err: err}
+	if t.crashes == 0 {
+		res, begun := s.tryAmongOthers(ctx, session, p, t, next)
+		if begun {
+			return res
 		}
-		t.crashes, t.noted = crashes, true
-		s.noted.add(t)
+	}
+	w.alone.Lock()
+	defer w.alone.Unlock()
+	if res, ok := s.note(ctx, t, true); !ok {
+		return res
 	}
 	if t.crashes >= w.limit {
 		return result{fate: rejected, reason: ReasonCrash, err: crashed(t.crashes + 1)}
 	}
-	if t.crashes > 0 {
-		w.alone.Lock()
-		defer w.alone.Unlock()
-	} else {
-		w.alone.RLock()
-		defer w.alone.RUnlock()
+	return r.attempt(ctx, session, p, t.ms[:], nil)
+}
+
+// tryAmongOthers does not begin when the message is found to have been in a
+// handler when a process ended.
+func (s *streamRun[Tx]) tryAmongOthers(ctx context.Context, session Session[Tx], p pass, t *task,
+	next func() []*Message) (res result, begun bool) {
+	w := s.runner.crashes
+	w.alone.RLock()
+	defer w.alone.RUnlock()
+	if res, ok := s.note(ctx, t, false); !ok {
+		return res, true
 	}
-	return r.attempt(ctx, session, p, t.ms[:], next)
+	if t.crashes > 0 {
+		return result{}, false
+	}
+	return s.runner.attempt(ctx, session, p, t.ms[:], next), true
+}
+
+// note notes that an attempt begins, where that is called for. Without it the
+// message must not be handled.
+func (s *streamRun[Tx]) note(ctx context.Context, t *task, alone bool) (res result, ok bool) {
+	w := s.runner.crashes
+	if t.noted || !w.suspects(t.m) {
+		return result{}, true
+	}
+	crashes, err := w.inbox.BeginAttempt(ctx, s.runner.cfg.Subscriber, t.m.ID, w.runner, alone)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return result{fate: cut, err: err}, false
+	case err != nil:
+		return result{fate: away, err: err}, false
+	}
+	t.crashes = crashes
+	if t.noted = crashes == 0 || alone; t.noted {
+		s.noted.add(t)
+	}
+	return result{}, true
 }
 
 // notedTasks are those whose attempts are noted.
@@ -91,28 +126,26 @@ func (n *notedTasks) add(t *task) {
 	n.all[t] = struct{}{}
 }
 
-func (n *notedTasks) remove(t *task) {
+// remove tells whether t was one.
+func (n *notedTasks) remove(t *task) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	_, noted := n.all[t]
 	delete(n.all, t)
+	return noted
 }
 
-// take returns all, and forgets them.
-func (n *notedTasks) take() map[*task]struct{} {
+func (n *notedTasks) list() []*task {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := n.all
-	n.all = nil
-	return all
+	return slices.Collect(maps.Keys(n.all))
 }
 
 // survived notes that the process has outlived all attempts at t.
 func (s *streamRun[Tx]) survived(ctx context.Context, t *task) {
-	if !t.noted {
+	if !s.noted.remove(t) {
 		return
 	}
-	t.noted = false
-	s.noted.remove(t)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
 	defer cancel()
 	if err := s.runner.crashes.inbox.EndAttempt(ctx, s.runner.cfg.Subscriber, t.m.ID); err != nil {
@@ -122,7 +155,7 @@ func (s *streamRun[Tx]) survived(ctx context.Context, t *task) {
 
 // survivedAll does that for what the end of the stream leaves behind.
 func (s *streamRun[Tx]) survivedAll(ctx context.Context) {
-	for t := range s.noted.take() {
+	for _, t := range s.noted.list() {
 		s.survived(ctx, t)
 	}
 }

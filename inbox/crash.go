@@ -10,10 +10,10 @@ import (
 )
 
 // BeginAttempt implements consumer.CrashInbox.
-func (in *Inbox) BeginAttempt(ctx context.Context, subscriber, id, runner string) (crashes int, err error) {
+func (in *Inbox) BeginAttempt(ctx context.Context, subscriber, id, runner string, alone bool) (crashes int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, in.cfg.ClaimTimeout)
 	defer cancel()
-	err = in.pool.QueryRow(ctx, in.attempts.begin, subscriber, id, runner).Scan(&crashes)
+	err = in.pool.QueryRow(ctx, in.attempts.begin, subscriber, id, runner, alone).Scan(&crashes)
 	if err != nil {
 		return 0, fmt.Errorf("inbox: note an attempt: %w: %w", consumer.ErrOutage, err)
 	}
@@ -32,8 +32,9 @@ func (in *Inbox) EndAttempt(ctx context.Context, subscriber, id string) error {
 
 // attemptStatements is the SQL on begun_attempts.
 type attemptStatements struct {
-	// begin takes (subscriber, id, runner) and returns how many other runners
-	// have begun. One runner counts once, however often it is lost and found.
+	// begin takes (subscriber, id, runner, alone) and returns how many other
+	// runners have begun. One runner counts once, however often it is lost and
+	// found.
 	begin string
 	end   string // takes (subscriber, id)
 }
@@ -44,8 +45,10 @@ func newAttemptStatements(cfg Config) attemptStatements {
 		begin: `insert into ` + table + ` as a (subscriber_id, message_id, attempts, runner)
 values ($1::text, $2::text, 1, $3::text)
 on conflict (subscriber_id, message_id) do update
-set attempts = a.attempts + (a.runner <> excluded.runner)::int, runner = excluded.runner, begun_at = now()
-returning attempts - 1`,
+set attempts = a.attempts + (a.runner <> excluded.runner and $4::bool)::int,
+	runner = case when $4::bool then excluded.runner else a.runner end,
+	begun_at = now()
+returning attempts - (runner = $3::text)::int`,
 		end: `delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text`,
 	}
 }

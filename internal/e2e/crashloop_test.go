@@ -38,7 +38,7 @@ func TestCrashLoop(t *testing.T) {
 			default:
 			}
 		}
-		return w.effects() == n-1 && w.setAside() == 1
+		return w.effects() == n-1 && w.setAside() == 1 && crashes >= 3
 	})
 	require.Equal(t, 3, crashes, "attempts at the message")
 	require.Equal(t, poison+" crash", w.setAsideMessage())
