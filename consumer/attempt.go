@@ -41,9 +41,14 @@ func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], p pass, m
 		if err := r.late(fresh[0]); err != nil {
 			return err
 		}
+		if err := r.behind(ctx, tx, fresh[0]); err != nil {
+			return err
+		}
 		return t.run(ctx, tx, fresh[0])
 	}, next)
 	switch {
+	case errors.Is(err, errBehind) && t.own == nil:
+		return result{fate: rejected, reason: ReasonBehind, err: errBehind}
 	case errors.Is(err, errLate) && t.own == nil:
 		return result{fate: rejected, reason: ReasonLate, err: err}
 	case err != nil:

@@ -109,6 +109,12 @@ type Config[Tx any] struct {
 	// is due. Zero means 1 s.
 	RetryPoll time.Duration
 
+	// KeepOrder keeps the order of the messages with one key when one of them is
+	// set aside: the later ones are set aside behind it, unattempted, and run in
+	// their order once it has succeeded or was let go. It costs a query for each
+	// message with a key. False means that the later ones go on.
+	KeepOrder bool
+
 	// Horizon is how old a message may be, by its Time, for its row to be
 	// certainly still there if it was processed. One that is older and has no
 	// row is set aside as late instead of being applied, perhaps for the second
@@ -206,6 +212,9 @@ func (c Config[Tx]) validate() error {
 	v.notNegative("Attempts", int64(c.Attempts))
 	for i, d := range c.RetryLater {
 		v.notNegative(fmt.Sprintf("RetryLater[%d]", i), int64(d))
+	}
+	if _, ok := c.Inbox.(OrderInbox[Tx]); c.KeepOrder && !ok && !isNil(c.Inbox) {
+		v.add("KeepOrder", "needs an inbox that is an OrderInbox, and is given a %T", c.Inbox)
 	}
 	v.notNegative("Horizon", int64(c.Horizon))
 	v.notNegative("RetryPoll", int64(c.RetryPoll))

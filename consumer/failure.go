@@ -23,6 +23,10 @@ const (
 	// ReasonLate says that the message is older than Config.Horizon, and that
 	// nobody knows any more whether it was processed.
 	ReasonLate Reason = "late"
+	// ReasonBehind says that nothing is wrong with the message, but that an
+	// earlier one of its key is set aside (Config.KeepOrder). It runs when that
+	// one has succeeded, or was let go.
+	ReasonBehind Reason = "behind"
 	// ReasonCrash says that attempts at the message have ended their process.
 	ReasonCrash Reason = "crash"
 	// ReasonUnidentified says that the message has no usable id. It is set
@@ -44,12 +48,12 @@ type Failure struct {
 	// process, since the last one that has not.
 	Crashes int
 	// RetryIn is the time until the next attempt. It is negative when there is
-	// none, until somebody decides.
+	// none, until somebody decides, or the message is behind no other any more.
 	RetryIn time.Duration
 }
 
 // ForGood tells whether nothing tries the message again by itself.
-func (f Failure) ForGood() bool { return f.RetryIn < 0 }
+func (f Failure) ForGood() bool { return f.RetryIn < 0 && f.Reason != ReasonBehind }
 
 const forGood time.Duration = -1
 

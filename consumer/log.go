@@ -97,6 +97,10 @@ func (l messageLog) setAside(ctx context.Context, f Failure, err error) {
 	if errors.As(err, &p) {
 		attrs = append(attrs, slog.String(attrStack, string(p.Stack)))
 	}
+	if f.Reason == ReasonBehind {
+		l.LogAttrs(ctx, slog.LevelDebug, "message set aside behind an earlier one", attrs...)
+		return
+	}
 	if f.ForGood() {
 		l.LogAttrs(ctx, slog.LevelError, "message set aside for good: somebody has to decide", attrs...)
 		return

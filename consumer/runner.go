@@ -18,6 +18,7 @@ type Runner[Tx any] struct {
 	handler      Handler[Tx] // with the middleware around it
 	policy       retryPolicy
 	failures     FailureInbox[Tx] // nil when the inbox is none
+	order        OrderInbox[Tx]   // nil without Config.KeepOrder
 	crashes      *crashWatch
 	log          messageLog
 	gate         gate
@@ -51,6 +52,9 @@ func New[Tx any](cfg Config[Tx]) (*Runner[Tx], error) {
 		lifecycle:    lifecycle{since: time.Now()},
 	}
 	r.crashes = newCrashWatch(cfg.Inbox, rand.Text(), cfg.Attempts)
+	if cfg.KeepOrder {
+		r.order = cfg.Inbox.(OrderInbox[Tx])
+	}
 	r.failures, _ = cfg.Inbox.(FailureInbox[Tx])
 	for i := len(cfg.Middleware) - 1; i >= 0; i-- {
 		if r.handler = cfg.Middleware[i](r.handler); isNil(r.handler) {

@@ -95,8 +95,8 @@ values ($1::text, $2::text, $3::text, $4::text, $5::int, now() + $6::interval,
 	$7::text, $8::text, $9::bytea, $10::bytea, $11::bytea[], $12::bytea[], $13::timestamptz, $14::text)`,
 		begin: `update ` + table + `
 set unfinished = unfinished + 1, next_attempt_at = now() + $2::interval
-where (subscriber_id, message_id) = (select subscriber_id, message_id from ` + table + `
-	where subscriber_id = $1::text and next_attempt_at <= now()
+where (subscriber_id, message_id) = (select subscriber_id, message_id from ` + table + ` f
+	where subscriber_id = $1::text and next_attempt_at <= now() and (reason <> 'behind' or ` + first(table, "f") + `)
 	order by next_attempt_at
 	limit 1
 	for update skip locked)

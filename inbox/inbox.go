@@ -18,6 +18,8 @@ type Inbox struct {
 	sql      statements
 	failed   failureStatements
 	attempts attemptStatements
+	order    orderStatements
+	sweeps   sweeps
 	prepares bool  // whether statements prepared on a connection stay there
 	invalid  error // what Validate returns
 }
@@ -25,7 +27,7 @@ type Inbox struct {
 var (
 	_ consumer.Inbox[pgx.Tx]        = (*Inbox)(nil)
 	_ consumer.SessionInbox[pgx.Tx] = (*Inbox)(nil)
-	_ consumer.FailureInbox[pgx.Tx] = (*Inbox)(nil)
+	_ consumer.OrderInbox[pgx.Tx]   = (*Inbox)(nil)
 	_ consumer.CrashInbox           = (*Inbox)(nil)
 	_ consumer.Validator            = (*Inbox)(nil)
 	_ consumer.Checker              = (*Inbox)(nil)
@@ -51,7 +53,7 @@ func NewWithConfig(pool *pgxpool.Pool, cfg Config) (*Inbox, error) {
 		return nil, err
 	}
 	return &Inbox{pool: pool, cfg: cfg, sql: newStatements(cfg), failed: newFailureStatements(cfg),
-		attempts: newAttemptStatements(cfg), prepares: prepares(pool.Config().ConnConfig)}, nil
+		attempts: newAttemptStatements(cfg), order: newOrderStatements(cfg), prepares: prepares(pool.Config().ConnConfig)}, nil
 }
 
 // Validate returns an error when New got no pool, and for an Inbox that New did

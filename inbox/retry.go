@@ -57,7 +57,7 @@ func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, er
 		f, xid, err = s.scanFailure(s.conn.QueryRow(ctx, s.in.failed.lock, s.subscriber, id))
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, "", nil
+		return nil, "", s.sweep(ctx)
 	}
 	if err == nil {
 		_, err = s.conn.Exec(ctx, "savepoint "+savepoint)
@@ -98,6 +98,7 @@ func (s *session) remove(ctx context.Context, f *consumer.Failure, xid string) e
 	defer cancel()
 	t := s.trip()
 	t.add(s.in.failed.same, xid)
+	s.addRelease(t, f)
 	var removed int64
 	t.add(s.in.failed.remove, s.subscriber, f.Message.ID).tag = func(tag pgconn.CommandTag) { removed = tag.RowsAffected() }
 	if err := s.sendCommit(ctx, t); err != nil {

@@ -21,6 +21,7 @@ create table ackafter.failed_messages (
 	header_values   pg_catalog.bytea[] not null,
 	message_time    pg_catalog.timestamptz,
 	position        pg_catalog.text not null,
+	sequence        pg_catalog.int8 not null generated always as identity,
 	primary key (subscriber_id, message_id),
 	-- While a message is set aside its row in processed_messages must stay: without it, a late redelivery would run
 	-- beside the next attempt from here. So whatever deletes old rows there has to spare these.
@@ -32,6 +33,10 @@ create table ackafter.failed_messages (
 create index failed_messages_due on ackafter.failed_messages (subscriber_id, next_attempt_at)
 	where next_attempt_at is not null;
 
+-- Whether a message of a key stands before another one.
+create index failed_messages_order on ackafter.failed_messages (subscriber_id, message_key, sequence)
+	where message_key is not null;
+
 -- For operators: the oldest first, of all or of one reason.
 create index failed_messages_age on ackafter.failed_messages (subscriber_id, failed_at);
 create index failed_messages_reason on ackafter.failed_messages (subscriber_id, reason, failed_at);
@@ -39,11 +44,13 @@ create index failed_messages_reason on ackafter.failed_messages (subscriber_id, 
 comment on table ackafter.failed_messages is
 	'Messages that were set aside, whole, each with its row in processed_messages. The next attempt runs the handler and deletes the row in one transaction.';
 comment on column ackafter.failed_messages.reason is
-	'failed, permanent, mismatch, unidentified, late or crash.';
+	'failed, permanent, mismatch, unidentified, late, crash or behind.';
 comment on column ackafter.failed_messages.error is
 	'What the last attempt failed with.';
 comment on column ackafter.failed_messages.attempts is
 	'How many attempts have failed, those before the message was set aside included.';
+comment on column ackafter.failed_messages.sequence is
+	'The order in which messages of one key run that are behind a failed one.';
 comment on column ackafter.failed_messages.unfinished is
 	'How many attempts have begun since the last one that came to an end: they have ended their process.';
 comment on column ackafter.failed_messages.next_attempt_at is

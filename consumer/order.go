@@ -1,0 +1,29 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+)
+
+// OrderInbox is what an Inbox implements that can keep the order of a key's
+// messages behind one that was set aside; see Config.KeepOrder.
+type OrderInbox[Tx any] interface {
+	FailureInbox[Tx]
+	// Behind tells, within the transaction of a new message with that key,
+	// whether an earlier one is set aside.
+	Behind(ctx context.Context, tx Tx, subscriber string, key []byte) (bool, error)
+}
+
+var errBehind = errors.New("an earlier message of the key is set aside (Config.KeepOrder)")
+
+// behind returns errBehind for a message that must not run yet.
+func (r *Runner[Tx]) behind(ctx context.Context, tx Tx, m *Message) error {
+	if r.order == nil || len(m.Key) == 0 {
+		return nil
+	}
+	behind, err := r.order.Behind(ctx, tx, r.cfg.Subscriber, m.Key)
+	if err == nil && behind {
+		err = errBehind
+	}
+	return err
+}
