@@ -55,7 +55,9 @@ type delivery struct {
 //	Time         the record's time, in milliseconds
 //	Position     "orders/3@1842": topic, partition and offset
 //	Headers      the record's headers, in their order; a null value is nil
-//	Redelivered  false: Kafka does not know
+//	Redelivered  whether it may have been delivered before: up to Config.Window
+//	             beyond what the group had committed when the partition was
+//	             assigned, for Kafka does not know more
 //	Raw          *Record, which is a consumer.LogPositioner
 func (s *stream) message(r *record, b *batch) *consumer.Message {
 	d := &delivery{record: Record{
@@ -77,6 +79,8 @@ func (s *stream) message(r *record, b *batch) *consumer.Message {
 		Position: string(strconv.AppendInt(append(append(position[:0], s.name...), '@'), r.offset, 10)),
 		Attempt:  1,
 		Raw:      &d.record,
+
+		Redelivered: r.offset < s.doubtful,
 	}
 	return &d.message
 }

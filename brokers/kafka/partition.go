@@ -177,6 +177,7 @@ func (p *partition) start(ctx context.Context) (int64, error) {
 	p.identify(o.id)
 	if o.at >= 0 && !o.other {
 		p.begin(o.at, o.at)
+		p.doubtful = o.at + int64(p.window)
 		return o.at, nil
 	}
 	to, last, err := p.client.ends(ctx, p.topic, p.partition)

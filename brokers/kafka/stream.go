@@ -17,6 +17,7 @@ type stream struct {
 	topic     string
 	partition int
 	window    int
+	doubtful  int64 // below it, a message may have been delivered before
 	buffer    *buffer
 	ended     <-chan struct{} // closed when Next has nothing more to give
 	fail      func(error)     // ends the stream
