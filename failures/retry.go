@@ -105,8 +105,9 @@ func (s *Store) RetryAll(ctx context.Context, f Filter, o RetryOptions) (RetryRe
 	}
 }
 
-// idle is the condition not to be due.
-const idle = "(next_attempt_at is null or next_attempt_at > now())"
+// idle is the condition not to be due. now() would be before what another call
+// has set since this transaction began, and that message be counted by both.
+const idle = "(next_attempt_at is null or next_attempt_at > clock_timestamp())"
 
 func (s *Store) countIdle(ctx context.Context, f Filter, after Cursor) (int64, error) {
 	q, conditions, err := f.from(after)
