@@ -132,13 +132,15 @@ func TestSetAsideIsRetriedWhenDue(t *testing.T) {
 // A handler that fails leaves no trace but the count.
 func TestSetAsideFailsAgain(t *testing.T) {
 	for name, f := range map[string]func(ctx context.Context, tx pgx.Tx) error{
-		"error":            func(context.Context, pgx.Tx) error { return errHandler },
-		"sql":              sql("select 1/0"),
-		"swallowed":        func(ctx context.Context, tx pgx.Tx) error { _ = sql("select 1/0")(ctx, tx); return nil },
-		"rollback":         sql("rollback"),
-		"rollback; begin":  sql("rollback", "begin"),
-		"deferred":         sql("insert into pg_temp.child values (1)"),
-		"connection lost":  func(ctx context.Context, tx pgx.Tx) error { return sql("select pg_terminate_backend(pg_backend_pid())")(ctx, tx) },
+		"error":           func(context.Context, pgx.Tx) error { return errHandler },
+		"sql":             sql("select 1/0"),
+		"swallowed":       func(ctx context.Context, tx pgx.Tx) error { _ = sql("select 1/0")(ctx, tx); return nil },
+		"rollback":        sql("rollback"),
+		"rollback; begin": sql("rollback", "begin"),
+		"deferred":        sql("insert into pg_temp.child values (1)"),
+		"connection lost": func(ctx context.Context, tx pgx.Tx) error {
+			return sql("select pg_terminate_backend(pg_backend_pid())")(ctx, tx)
+		},
 		"rows left unread": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
