@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -213,4 +214,22 @@ func TestTenWorkersRunEachMessageOnce(t *testing.T) {
 	require.Equal(t, messages, b.Int(t, "select count(distinct id) from %s.effects"))
 	require.Equal(t, messages, b.Int(t, "select count(*) from %s.effects"))
 	require.Zero(t, b.Int(t, "select count(*) from %s.failed_messages"))
+}
+
+// RetryAll does not wait for what somebody has locked.
+func TestRetryAllPassesOverWhatIsLocked(t *testing.T) {
+	b := newBench(t, failures.Config{LockTimeout: time.Hour})
+	b.setAside(subscriber, failure("m1", forGood), failure("m2", forGood), failure("m3", time.Hour))
+	tx, err := b.Begin(b.ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(b.ctx) }()
+	_, err = tx.Exec(b.ctx, b.SQL("select from %s.failed_messages where message_id = 'm2' for update"))
+	require.NoError(t, err)
+	done, err := b.RetryAll(b.ctx, failures.Filter{}, failures.RetryOptions{BatchSize: 1})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, done.Messages)
+	require.NoError(t, tx.Rollback(b.ctx))
+	done, err = b.RetryAll(b.ctx, failures.Filter{}, failures.RetryOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, done.Messages)
 }

@@ -78,7 +78,7 @@ comment on column ackafter.failed_messages.header_keys is
 	'The names of the headers in their order, each with its value at the same place of header_values.';
 
 comment on table ackafter.let_go_messages is
-	'Messages that were set aside and then given up, as they were in failed_messages. Nothing in ackafter reads them: delete old ones as you like.';
+	'Messages that were set aside and then given up, as they were in failed_messages. No worker reads them: delete old ones as you like.';
 comment on column ackafter.let_go_messages.let_go_reason is
 	'Why, in the words of who let it go. The column reason says why it had been set aside.';
 
