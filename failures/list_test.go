@@ -2,7 +2,9 @@ package failures_test
 
 import (
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -256,4 +258,25 @@ func TestErrorsNameTheCure(t *testing.T) {
 	done, err := looker.RetryAll(b.ctx, failures.Filter{}, failures.RetryOptions{})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, done.Messages)
+}
+
+// What only looks on says so, and is served by a standby.
+func TestLookingOnIsReadOnly(t *testing.T) {
+	b := newBench(t, failures.Config{})
+	b.setAside(subscriber, failure("m1", forGood))
+	b.seen.queries = nil
+	require.NoError(t, b.list(failures.Filter{}, "")())
+	require.NoError(t, b.count(failures.Filter{})())
+	require.NoError(t, b.retryAll(failures.Filter{}, true)())
+	require.NoError(t, b.Export(b.ctx, io.Discard, failures.Filter{}))
+	_, err := b.Get(b.ctx, subscriber, "m1")
+	require.NoError(t, err)
+	begins := 0
+	for _, q := range b.seen.queries {
+		if strings.HasPrefix(q.SQL, "begin") {
+			begins++
+			require.Contains(t, q.SQL, "read only")
+		}
+	}
+	require.Equal(t, 6, begins, "Export looks for a second page")
 }
