@@ -17,8 +17,10 @@ var (
 	// has been processed or let go meanwhile.
 	ErrNotFound = errors.New("failures: no such message is set aside")
 	// ErrBusy says that somebody else held a lock for Config.LockTimeout, and
-	// that nothing was changed. As a rule that is a worker whose handler is
-	// running for the message: what comes of it is known when it has ended.
+	// that the transaction which waited for it changed nothing. As a rule that
+	// is a worker whose handler is running for the message: what comes of it is
+	// known when it has ended. Of List, Count, Get, Export and RetryAll it says
+	// that the whole table is locked, as by a migration.
 	ErrBusy = errors.New("failures: the message is being handled, or somebody else holds a lock")
 	// ErrCursor says that a cursor is none that this package made.
 	ErrCursor = errors.New("failures: not a cursor of this package")
