@@ -159,7 +159,7 @@ func (b *bench) awaitWaiter() {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
 		return b.Int(b.t, `select count(*) from pg_stat_activity
-where wait_event_type = 'Lock' and position('%s' in query) > 0 and pid <> pg_backend_pid()`) > 0
+where wait_event_type = 'Lock' and backend_type = 'client backend' and position('%s' in query) > 0 and pid <> pg_backend_pid()`) > 0
 	}, 30*time.Second, time.Millisecond)
 }
 
