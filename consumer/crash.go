@@ -87,6 +87,9 @@ func (s *streamRun[Tx]) tryAmongOthers(ctx context.Context, session Session[Tx],
 	if t.crashes > 0 {
 		return result{}, false
 	}
+	if t.noted {
+		next = nil // the session is closed before the end of the attempt is noted
+	}
 	return s.runner.attempt(ctx, session, p, t.ms[:], next), true
 }
 

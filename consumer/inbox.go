@@ -53,7 +53,7 @@ type Session[Tx any] interface {
 		apply func(ctx context.Context, tx Tx, fresh []*Message) error,
 		next func() []*Message) ([]Verdict, error)
 	// Close gives back what the session holds: a claim that was made for next
-	// leaves no trace.
+	// leaves no trace. The session may be used again.
 	Close(ctx context.Context)
 }
 

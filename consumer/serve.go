@@ -187,6 +187,9 @@ func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
 			}
 			return nil
 		})
+		if t.noted {
+			session.Close(ctx) // to note that needs a connection, of which there may be one only
+		}
 		s.act(ctx, t, res, p, &acks)
 		p = 0
 		if ahead == nil && res.fate == settled {

@@ -48,6 +48,37 @@ func BenchmarkWorker(b *testing.B) {
 // on.
 const turn = 2000
 
+// BenchmarkFailurePolicy compares a runner that can set messages aside with one
+// that cannot, when nothing fails: "x-off" is the median of how many times as
+// many messages per second the former handled in a turn.
+func BenchmarkFailurePolicy(b *testing.B) {
+	on := newByRunner(b)
+	off := newByRunnerOn(b, func(in *inbox.Inbox) consumer.Inbox[pgx.Tx] { return withoutFailures{in} })
+	var ratios []float64
+	b.ResetTimer()
+	for first := 0; first < b.N; first += turn {
+		n := min(turn, b.N-first)
+		ratios = append(ratios, float64(off.handle(b, first, n))/float64(on.handle(b, first, n)))
+	}
+	b.StopTimer()
+	slices.Sort(ratios)
+	b.ReportMetric(ratios[len(ratios)/2], "x-off")
+	on.check(b)
+	off.check(b)
+}
+
+// withoutFailures is an inbox that can only process.
+type withoutFailures struct{ in *inbox.Inbox }
+
+func (w withoutFailures) Process(ctx context.Context, subscriber string, ms []*consumer.Message,
+	apply func(ctx context.Context, tx pgx.Tx, fresh []*consumer.Message) error) ([]consumer.Verdict, error) {
+	return w.in.Process(ctx, subscriber, ms, apply)
+}
+
+func (w withoutFailures) Session(subscriber string) consumer.Session[pgx.Tx] {
+	return w.in.Session(subscriber)
+}
+
 // BenchmarkRunner is the runner alone, for profiles and allocations.
 func BenchmarkRunner(b *testing.B) {
 	runner := newByRunner(b)
@@ -121,6 +152,10 @@ type byRunner struct {
 }
 
 func newByRunner(b *testing.B) byRunner {
+	return newByRunnerOn(b, func(in *inbox.Inbox) consumer.Inbox[pgx.Tx] { return in })
+}
+
+func newByRunnerOn(b *testing.B, wrap func(*inbox.Inbox) consumer.Inbox[pgx.Tx]) byRunner {
 	r := byRunner{newAccounts(b), memory.New()}
 	in, err := inbox.NewWithConfig(r.Pool, inbox.Config{Schema: r.Schema})
 	if err != nil {
@@ -129,7 +164,7 @@ func newByRunner(b *testing.B) byRunner {
 	runner, err := consumer.New(consumer.Config[pgx.Tx]{
 		Subscriber: "bench",
 		Source:     r.broker,
-		Inbox:      in,
+		Inbox:      wrap(in),
 		Handler:    consumer.HandlerFunc[pgx.Tx](r.apply),
 		Logger:     slog.New(slog.DiscardHandler),
 	})

@@ -2,12 +2,14 @@ package inbox_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ackafter/ackafter/brokers/memory"
@@ -95,4 +97,37 @@ func TestLate(t *testing.T) {
 	b.MustExec(t, "update %s.failed_messages set next_attempt_at = now()")
 	require.Eventually(t, func() bool { return b.Int(t, "select count(*) from %s.failed_messages") == 0 }, 10*time.Second, 10*time.Millisecond)
 	b.requireChanges(3)
+}
+
+// A message that was delivered before is noted while it is handled, which must
+// not need a second connection.
+func TestCrashLoopNotesOnTheOnlyConnection(t *testing.T) {
+	b := newRunnerBench(t)
+	cfg := b.Pool.Config()
+	cfg.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(b.ctx, cfg)
+	require.NoError(t, err)
+	defer pool.Close()
+	b.cfg.Inbox, err = inbox.NewWithConfig(pool, inbox.Config{Schema: b.Schema, ClaimTimeout: 6 * time.Second})
+	require.NoError(t, err)
+	failed := false
+	b.handle = func(_ context.Context, _ pgx.Tx, m *consumer.Message) error {
+		if m.ID == "m5" && !failed {
+			failed = true
+			return errHandler
+		}
+		return nil
+	}
+	b.cfg.Attempts = 1
+	stop := b.start()
+	began := time.Now()
+	for i := range 10 {
+		b.broker.Publish(&consumer.Message{ID: fmt.Sprint("m", i), Body: []byte("x"), Redelivered: i%2 == 1})
+	}
+	b.publish()
+	require.Eventually(t, func() bool { return b.Int(t, "select count(*) from %s.failed_messages") == 0 }, 30*time.Second, 10*time.Millisecond)
+	stop()
+	require.Less(t, time.Since(began), 5*time.Second, "somebody has waited for a connection")
+	b.requireChanges(10)
+	require.Zero(t, b.Int(t, "select count(*) from %s.begun_attempts"))
 }
