@@ -224,7 +224,7 @@ func TestOutageDuringARetry(t *testing.T) {
 // A retry in flight has DrainTimeout to finish; another one is not begun.
 func TestShutdownLetsARetryFinish(t *testing.T) {
 	onAside(t, func(t *testing.T, f *fixture, in *asideInbox) {
-		begun := f.slowRetries(10 * time.Second)
+		begun := f.slowRetries(12 * time.Second)
 		f.broker.Publish(msg("a"), msg("b"))
 		f.start()
 		advance(time.Minute + 5*time.Second)
