@@ -72,12 +72,31 @@ func CloudEventID(m *Message) (string, error) {
 	return "", fmt.Errorf("%w: it has none of the headers ce_id, ce-id, cloudEvents:id, cloudEvents_id", ErrNoID)
 }
 
-// PositionID takes a message's place in its log as its id, such as
-// "orders/3@1842". It catches what the broker delivers twice, and nothing that
-// the producer sends twice. A log that begins anew repeats its places: a memory
-// broker's does with each process. RabbitMQ's queues have no places, only deliveries,
-// whose number changes with each redelivery; there PositionID is an error.
+// LogPositioner may be implemented by Message.Raw.
+type LogPositioner interface {
+	// LogPosition returns the message's place in its log, in a form that stays
+	// unique when the log is deleted and another of the same name is made. That
+	// is more than Message.Position promises. An error says why there is none,
+	// and what to do instead.
+	LogPosition() (string, error)
+}
+
+// PositionID takes a message's place in its log as its id: what LogPosition
+// returns when Message.Raw is a LogPositioner, such as
+// "orders~Jx0qDa3vTRyI3dh3xqOBlQ/3@1842" for Kafka, else Message.Position. It
+// catches what the broker delivers twice, and nothing that the producer sends
+// twice. A log without a LogPositioner repeats its places when it begins anew: a
+// memory broker's does with each process. RabbitMQ's queues have no places, only
+// deliveries, whose number changes with each redelivery; there PositionID is an
+// error, as it is for Kafka brokers that tell no topic ids.
 func PositionID(m *Message) (string, error) {
+	if p, ok := m.Raw.(LogPositioner); ok {
+		at, err := p.LogPosition()
+		if err != nil {
+			return "", fmt.Errorf("%w: its position %q does not stay unique: %w", ErrNoID, m.Position, err)
+		}
+		return at, nil
+	}
 	at := strings.LastIndexByte(m.Position, '@')
 	if at > 0 {
 		if _, err := strconv.ParseUint(m.Position[at+1:], 10, 64); err == nil {

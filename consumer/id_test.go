@@ -125,6 +125,25 @@ func TestPositionID(t *testing.T) {
 	}
 }
 
+// logPosition is a LogPositioner.
+type logPosition struct {
+	at  string
+	err error
+}
+
+func (p logPosition) LogPosition() (string, error) { return p.at, p.err }
+
+func TestPositionIDOfALogPositioner(t *testing.T) {
+	t.Parallel()
+	id, err := consumer.PositionID(&message{Position: "orders/3@1842", Raw: logPosition{at: "orders~id/3@1842"}})
+	require.NoError(t, err)
+	require.Equal(t, "orders~id/3@1842", id)
+	reason := errors.New("the reason")
+	_, err = consumer.PositionID(&message{Position: "orders/3@1842", Raw: logPosition{err: reason}})
+	require.ErrorIs(t, err, consumer.ErrNoID)
+	require.ErrorIs(t, err, reason)
+}
+
 func TestFirstID(t *testing.T) {
 	t.Parallel()
 	none := func(*message) (string, error) { return "", errors.New("none here") }

@@ -22,7 +22,8 @@ func (r *Runner[Tx]) later(ctx context.Context, inbox FailureInbox[Tx]) error {
 				return
 			case <-timer.C:
 			}
-			for ctx.Err() == nil && r.retryDue(ctx, work, inbox) {
+			for more := true; more && ctx.Err() == nil; {
+				more = r.retryDue(ctx, work, inbox)
 			}
 			timer.Reset(jittered(r.cfg.RetryPoll))
 		}

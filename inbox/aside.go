@@ -58,9 +58,9 @@ func text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// retryIn is null for good.
+// retryIn is null while nothing is to try the message again.
 func retryIn(f consumer.Failure) *time.Duration {
-	if f.ForGood() {
+	if f.RetryIn < 0 {
 		return nil
 	}
 	return &f.RetryIn

@@ -56,9 +56,7 @@ func (c *client) checkTopic(ctx context.Context, t kafka.Topic) error {
 	if err != nil {
 		return err
 	}
-	quick := *c
-	quick.config.FetchWait = 0
-	r, err := quick.fetch(ctx, t.Name, id, last, -1)
+	r, err := c.fetch(ctx, place{topic: t.Name, partition: id, replica: -1}, last, 0)
 	if err != nil {
 		return err
 	}
@@ -67,14 +65,6 @@ func (c *client) checkTopic(ctx context.Context, t kafka.Topic) error {
 
 // checkGroup asks whether this may be a member of the group.
 func (c *client) checkGroup(ctx context.Context) error {
-	found, err := c.api.FindCoordinator(ctx, &kafka.FindCoordinatorRequest{
-		Key: c.config.Group, KeyType: kafka.CoordinatorKeyTypeConsumer,
-	})
-	if err == nil {
-		err = found.Error
-	}
-	if err != nil {
-		return fmt.Errorf("group %q: %w", c.config.Group, err)
-	}
-	return nil
+	_, err := c.findCoordinator(ctx)
+	return err
 }

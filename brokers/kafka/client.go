@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -21,6 +22,8 @@ type client struct {
 	transport *kafka.Transport
 	api       *kafka.Client
 	cancel    context.CancelFunc
+
+	coordinator atomic.Int32 // the broker that keeps the group, or -1
 }
 
 func connect(c Config) *client {
@@ -37,10 +40,12 @@ func connect(c Config) *client {
 		SASL:           c.SASL,
 		Context:        ctx,
 	}
-	return &client{
+	it := &client{
 		config: c, sockets: s, transport: t, cancel: cancel,
 		api: &kafka.Client{Addr: kafka.TCP(c.Brokers...), Timeout: c.RequestTimeout, Transport: t},
 	}
+	it.coordinator.Store(-1)
+	return it
 }
 
 // close ends everything, and waits until it has ended.
@@ -50,9 +55,19 @@ func (c *client) close() {
 	c.sockets.close(c.config.CloseTimeout)
 }
 
-// fetch asks for messages of one partition.
-func (c *client) fetch(ctx context.Context, topic string, partition int, offset int64, replica int32) (*fetched, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.config.FetchWait+c.config.RequestTimeout)
+// place says what to fetch, and from whom.
+type place struct {
+	topic     string
+	id        topicID // zero when it is not known
+	partition int
+	replica   int32         // the broker to ask instead of the leader, or -1
+	newest    *atomic.Int32 // the newest fetch that the broker knows; 0 when it is not known
+}
+
+// fetch asks for messages of one partition, and for as long as wait when there
+// are none.
+func (c *client) fetch(ctx context.Context, at place, offset int64, wait time.Duration) (*fetched, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait+c.config.RequestTimeout)
 	defer cancel()
 	isolation := kafka.ReadCommitted
 	if c.config.ReadUncommitted {
@@ -60,17 +75,19 @@ func (c *client) fetch(ctx context.Context, topic string, partition int, offset 
 	}
 	answer, err := c.transport.RoundTrip(ctx, c.api.Addr, &fetch{
 		clientID: c.config.ClientID,
-		replica:  replica,
+		replica:  at.replica,
+		id:       at.id,
+		newest:   at.newest,
 		Request: fetchapi.Request{
 			ReplicaID:      -1,
-			MaxWaitTime:    int32(c.config.FetchWait.Milliseconds()),
+			MaxWaitTime:    int32(wait.Milliseconds()),
 			MinBytes:       1,
 			MaxBytes:       int32(c.config.FetchBytes),
 			IsolationLevel: int8(isolation),
 			SessionEpoch:   -1, // no session
 			RackID:         c.config.Rack,
-			Topics: []fetchapi.RequestTopic{{Topic: topic, Partitions: []fetchapi.RequestPartition{{
-				Partition:          int32(partition),
+			Topics: []fetchapi.RequestTopic{{Topic: at.topic, Partitions: []fetchapi.RequestPartition{{
+				Partition:          int32(at.partition),
 				CurrentLeaderEpoch: -1,
 				FetchOffset:        offset,
 				LogStartOffset:     -1,

@@ -1,8 +1,14 @@
 package kafka
 
 import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/segmentio/kafka-go"
 )
 
 // committer tells the group what is finished, for all partitions of one
@@ -10,8 +16,10 @@ import (
 // that has ended, so what another member has committed since is safe. It is
 // the only one to commit, one commit at a time, and so offsets only rise.
 type committer struct {
-	send    func(map[string]map[int]int64) error // Generation.CommitOffsets
-	note    func(error)                          // what became of a commit
+	client  *client
+	gen     *kafka.Generation
+	note    func(error) // what became of a commit
+	remade  func()      // ends the generation since a topic was made again
 	streams []*stream
 
 	mu sync.Mutex // held during a commit
@@ -32,32 +40,81 @@ func (c *committer) run(interval time.Duration, stop <-chan struct{}) {
 	}
 }
 
-// flush commits what is due. An error says that nothing is known to be
-// committed; it is due again then.
+// flush commits what is due. What is not known to be committed is due again,
+// and an error says why. The last flush comes when Run's context has ended, so
+// it has a limit of its own.
 func (c *committer) flush() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	offsets := map[string]map[int]int64{}
+	due := map[*stream]offset{}
 	for _, s := range c.streams {
-		at, due := s.due()
-		if !due {
+		if o, is := s.due(); is {
+			due[s] = o
+		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.client.config.RequestTimeout)
+	defer cancel()
+	gone, err := c.verify(ctx, due)
+	if err != nil {
+		return err
+	}
+	if err := c.send(ctx, due); err != nil {
+		return err
+	}
+	return gone
+}
+
+// verify drops what is due for a topic that is not there any more: gone says
+// which. A topic of the same name that was made since must not get the offsets.
+func (c *committer) verify(ctx context.Context, due map[*stream]offset) (gone, err error) {
+	names := map[string]bool{}
+	for s, o := range due {
+		if o.id != (topicID{}) {
+			names[s.topic] = true
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	ids, err := c.client.ids(ctx, slices.Sorted(maps.Keys(names)))
+	if err != nil {
+		return nil, err
+	}
+	for s, o := range due {
+		id, exists := ids[s.topic]
+		switch {
+		case !names[s.topic], exists && id == o.id:
 			continue
+		case exists:
+			s.lose()
+			c.remade()
+		default:
+			gone = fmt.Errorf("%s: %w", s.name, kafka.UnknownTopicOrPartition)
 		}
+		delete(due, s)
+	}
+	return gone, nil
+}
+
+func (c *committer) send(ctx context.Context, due map[*stream]offset) error {
+	offsets := map[string]map[int]offset{}
+	for s, o := range due {
 		if offsets[s.topic] == nil {
-			offsets[s.topic] = map[int]int64{}
+			offsets[s.topic] = map[int]offset{}
 		}
-		offsets[s.topic][s.partition] = at
+		offsets[s.topic][s.partition] = o
 	}
 	if len(offsets) == 0 {
 		return nil
 	}
-	if err := c.send(offsets); err != nil {
-		return err
-	}
-	for _, s := range c.streams {
-		if at, sent := offsets[s.topic][s.partition]; sent {
-			s.commit(at)
+	done, err := c.client.commit(ctx, c.gen, offsets)
+	for s, o := range due {
+		if done[s.topic][s.partition] {
+			s.commit(o.at)
 		}
 	}
-	return nil
+	return err
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // Start says where a group begins in a partition of which it has committed
-// nothing.
+// nothing. A topic that is made again while this member runs, or of which the
+// group has kept an offset of the one before, begins at its first message.
 type Start uint8
 
 const (
@@ -25,7 +26,8 @@ const (
 
 // OutOfRange says what to do when the log has no message at the offset that
 // the group has committed: its retention has deleted what was not read yet, or
-// the topic was deleted and created again.
+// a broker has lost messages. A topic that was deleted and made again is no such
+// case, unless the brokers have no topic ids: it is read from its first message.
 type OutOfRange uint8
 
 const (

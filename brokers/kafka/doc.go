@@ -16,6 +16,10 @@
 // committed, in intervals and at the end, and it only rises. What was settled
 // beyond it is delivered again after a crash, and the inbox knows it.
 //
+// A topic is known by its id. One that is deleted and made again is another: its
+// messages are never taken for those of the one before, nor are its offsets. The
+// metadata of a committed offset holds the id, see offsets.go.
+//
 // Messages are fetched by requests of this package, which go through
 // kafka-go's Transport, rather than by its Reader. The Reader commits under
 // whatever generation there is, delivers what was aborted, and cannot be

@@ -12,9 +12,12 @@ var (
 	errNotRunning = errors.New("kafka: the source is not running")
 	errJoining    = errors.New("kafka: joining the group")
 	errEnded      = errors.New("kafka: the partition was given up, and what is not committed is delivered again")
-	errForeign    = errors.New("kafka: the message was not delivered by this stream")
-	errLeft       = errors.New("kafka: serve returned while the partition was assigned")
-	errOvertaken  = errors.New("kafka: the log has lost what was to be read next")
+	errNoTopicID  = errors.New("the brokers tell no topic id (those before Kafka 2.8 have none), " +
+		"so when the topic is deleted and made again its new messages would look like the old ones; use an id that the producer sets, or newer brokers")
+	errForeign   = errors.New("kafka: the message was not delivered by this stream")
+	errLeft      = errors.New("kafka: serve returned while the partition was assigned")
+	errRemade    = errors.New("kafka: the topic was deleted and made again")
+	errOvertaken = errors.New("kafka: the log has lost what was to be read next")
 )
 
 // finalError marks that trying again does not help.

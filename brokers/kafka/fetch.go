@@ -1,10 +1,10 @@
 package kafka
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -20,11 +20,14 @@ type fetch struct {
 	clientID string
 	replica  int32 // the broker to ask instead of the leader, or -1
 	version  int16
+	id       topicID       // of the topic; zero to ask by its name
+	newest   *atomic.Int32 // the newest version that the broker knows, or 0
 }
 
 // fetched is the answer.
 type fetched struct {
 	err       error // the partition's
+	byID      bool  // the topic was named by its id
 	watermark int64 // the offset after the last that is replicated
 	stable    int64 // the offset of the first that is in an open transaction
 	start     int64 // the first offset of the log, or -1
@@ -60,22 +63,21 @@ func (f *fetch) Required(versions map[protocol.ApiKey]int16) bool {
 
 // RawExchange writes the request and reads the answer.
 func (f *fetch) RawExchange(conn io.ReadWriter) (protocol.Message, error) {
+	byID, err := f.hasID(conn)
+	if err != nil {
+		return nil, err
+	}
+	if byID {
+		return f.exchangeWithID(conn)
+	}
 	if f.version < 4 {
 		return nil, fmt.Errorf("the broker is older than Kafka 0.11: it knows fetch requests up to version %d", f.version)
 	}
 	if err := protocol.WriteRequest(conn, f.version, correlation, f.clientID, &f.Request); err != nil {
 		return nil, err
 	}
-	var size [4]byte
-	if _, err := io.ReadFull(conn, size[:]); err != nil {
-		return nil, err
-	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n > maxAnswer {
-		return nil, fmt.Errorf("the answer to a fetch has %d bytes", n)
-	}
-	answer := make([]byte, n)
-	if _, err := io.ReadFull(conn, answer); err != nil {
+	answer, err := readAnswer(conn)
+	if err != nil {
 		return nil, err
 	}
 	r, err := parseFetched(answer, f.version)

@@ -23,15 +23,17 @@ type generation struct {
 func (m *membership) generation(gen *kafka.Generation) *generation {
 	g := &generation{
 		membership: m, gen: gen, drained: make(chan struct{}),
-		commits: &committer{send: gen.CommitOffsets, note: m.source.report.committed},
+		commits: &committer{client: m.client, gen: gen, note: m.source.report.committed},
 	}
+	origins := &origins{client: m.client, known: m.known, partitions: map[string][]int{}, offsets: map[string]map[int]offset{}}
 	for topic, assignments := range gen.Assignments {
 		for _, a := range assignments {
+			origins.partitions[topic] = append(origins.partitions[topic], a.ID)
 			s := newStream(m.client.config, topic, a.ID)
 			g.commits.streams = append(g.commits.streams, s)
 			g.partitions = append(g.partitions, &partition{
 				stream: s, client: m.client, commits: g.commits, log: m.source.report,
-				assign: a.Offset, replica: -1, end: -1, high: -1,
+				origins: origins, replica: -1, end: -1, high: -1,
 			})
 		}
 	}
@@ -59,6 +61,7 @@ func (g *generation) run(ctx context.Context, ended context.Context) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(ended, end)()
+	g.commits.remade = end
 	g.source.report.up(g.gen.ID, g.partitions)
 	var committing, working sync.WaitGroup
 	stop := make(chan struct{})
@@ -67,7 +70,7 @@ func (g *generation) run(ctx context.Context, ended context.Context) {
 	for _, p := range g.partitions {
 		working.Go(func() {
 			err := p.run(ctx, g.serve)
-			if err != nil && !errors.Is(err, errLeft) && !errors.Is(err, errOvertaken) {
+			if err != nil && !restarts(err) {
 				g.once.Do(func() { g.err = err })
 			}
 			if err != nil {
@@ -81,7 +84,13 @@ func (g *generation) run(ctx context.Context, ended context.Context) {
 	committing.Wait()
 }
 
-// watch ends the generation when a topic has got other partitions.
+// restarts tells whether the next generation makes up for it.
+func restarts(err error) bool {
+	return errors.Is(err, errLeft) || errors.Is(err, errOvertaken) || errors.Is(err, errRemade)
+}
+
+// watch ends the generation when a topic has got other partitions, or was made
+// again.
 func (g *generation) watch(ctx context.Context, end func()) {
 	ticker := time.NewTicker(g.client.config.WatchInterval)
 	defer ticker.Stop()
@@ -96,24 +105,4 @@ func (g *generation) watch(ctx context.Context, end func()) {
 			return
 		}
 	}
-}
-
-// watchOnce tells whether a topic has other partitions than when it was last
-// looked at. The first look is before joining, so that partitions which come
-// between the look and the assignment are not missed.
-func (m *membership) watchOnce(ctx context.Context) (changed bool) {
-	topics, err := m.client.topics(ctx)
-	if err != nil {
-		return false // the fetchers notice as well, and say so
-	}
-	for _, t := range topics {
-		if t.Error != nil || len(t.Partitions) == 0 {
-			continue
-		}
-		if n := m.known[t.Name]; n != 0 && n != len(t.Partitions) {
-			changed = true
-		}
-		m.known[t.Name] = len(t.Partitions)
-	}
-	return changed
 }

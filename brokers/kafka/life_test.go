@@ -247,3 +247,29 @@ func TestCloseWhileIdle(t *testing.T) {
 		t.Errorf("the group still has members: %+v, %v", members, err)
 	}
 }
+
+// Kafka does not count deliveries. What the owner before may have been given is
+// marked; what nobody can have been given is not.
+func TestRedelivered(t *testing.T) {
+	t.Parallel()
+	topic := kafkatest.New(t, kafkatest.Brokers(t), 1)
+	topic.Send(0, "a", "b", "c", "d", "e", "f")
+	config := topic.Config()
+	config.Window = 3
+	w := kafkatest.Start(t, config)
+	for _, d := range w.Take(2) {
+		if d.Redelivered {
+			t.Errorf("%s is marked, and the group has read nothing before", d.Position)
+		}
+		d.Ack()
+	}
+	w.Stop()
+	w = kafkatest.Start(t, config)
+	for _, want := range []bool{true, true, true, false} {
+		d := w.Next()
+		if d.Redelivered != want {
+			t.Errorf("Redelivered of %s is %v", d.Position, d.Redelivered)
+		}
+		d.Ack()
+	}
+}

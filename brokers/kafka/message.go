@@ -12,6 +12,10 @@ type Record struct {
 	Topic     string
 	Partition int
 	Offset    int64
+	// TopicID is Kafka's id of the topic, as kafka-topics --describe prints it.
+	// A topic that is deleted and made again has another. It is empty when the
+	// brokers have no such ids: those before Kafka 2.8.
+	TopicID string
 	// LeaderEpoch counts how often the partition had got another leader when
 	// the message was written.
 	LeaderEpoch int32
@@ -20,6 +24,20 @@ type Record struct {
 	AppendTime bool
 
 	stream *stream
+}
+
+// LogPosition returns the message's place as "orders~<topic id>/3@1842". It
+// stays unique when the topic is deleted and made again, which Message.Position
+// does not. consumer.PositionID uses it. Without a TopicID it is an error.
+func (r *Record) LogPosition() (string, error) {
+	if r.TopicID == "" {
+		return "", errNoTopicID
+	}
+	b := make([]byte, 0, 96)
+	b = append(append(append(b, r.Topic...), '~'), r.TopicID...) // no topic's name has a '~'
+	b = strconv.AppendInt(append(b, '/'), int64(r.Partition), 10)
+	b = strconv.AppendInt(append(b, '@'), r.Offset, 10)
+	return string(b), nil
 }
 
 // delivery is a message together with its record.
@@ -37,13 +55,16 @@ type delivery struct {
 //	Time         the record's time, in milliseconds
 //	Position     "orders/3@1842": topic, partition and offset
 //	Headers      the record's headers, in their order; a null value is nil
-//	Redelivered  false: Kafka does not know
-//	Raw          *Record
+//	Redelivered  whether it may have been delivered before: up to Config.Window
+//	             beyond what the group had committed when the partition was
+//	             assigned, for Kafka does not know more
+//	Raw          *Record, which is a consumer.LogPositioner
 func (s *stream) message(r *record, b *batch) *consumer.Message {
 	d := &delivery{record: Record{
 		Topic:       s.topic,
 		Partition:   s.partition,
 		Offset:      r.offset,
+		TopicID:     s.idText,
 		LeaderEpoch: b.epoch,
 		AppendTime:  b.is(appendTime),
 		stream:      s,
@@ -58,6 +79,8 @@ func (s *stream) message(r *record, b *batch) *consumer.Message {
 		Position: string(strconv.AppendInt(append(append(position[:0], s.name...), '@'), r.offset, 10)),
 		Attempt:  1,
 		Raw:      &d.record,
+
+		Redelivered: r.offset < s.doubtful,
 	}
 	return &d.message
 }

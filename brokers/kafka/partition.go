@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/segmentio/kafka-go"
 
@@ -18,8 +19,9 @@ type partition struct {
 	client  *client
 	commits *committer
 	log     *reporter
-	assign  int64 // what the group has committed, or negative
-	replica int32 // the broker to ask instead of the leader, or -1
+	origins *origins
+	replica int32        // the broker to ask instead of the leader, or -1
+	newest  atomic.Int32 // the newest fetch that it knows; 0 when it is not known
 
 	state sync.Mutex
 	end   int64 // the offset after the last message that can be read; -1 at first
@@ -59,13 +61,17 @@ func (p *partition) run(ctx context.Context, serve func(context.Context, consume
 // cannot be read on.
 func (p *partition) fetchAll(ctx context.Context) error {
 	wait := backoff{min: p.client.config.BackoffMin, max: p.client.config.BackoffMax}
-	offset, began := p.assign, false
+	offset, began := int64(-1), false
 	for ctx.Err() == nil {
 		var err error
 		if began {
 			offset, err = p.fetch(ctx, offset)
 		} else if offset, err = p.start(ctx); err == nil {
 			began = true
+		}
+		if misplaced(err) && p.client.remade(ctx, p.topic, p.id) {
+			p.lose()
+			return errRemade
 		}
 		if errors.Is(err, kafka.OffsetOutOfRange) {
 			offset, err = p.reset(ctx, offset)
@@ -87,27 +93,39 @@ func (p *partition) fetchAll(ctx context.Context) error {
 	return nil
 }
 
+// misplaced tells whether a topic may be another one than it was.
+func misplaced(err error) bool {
+	return errors.Is(err, kafka.UnknownTopicID) || errors.Is(err, kafka.InconsistentTopicID) ||
+		errors.Is(err, kafka.UnknownTopicOrPartition) || errors.Is(err, kafka.OffsetOutOfRange)
+}
+
 // fetch asks once, hands on what came, and returns where to go on.
 func (p *partition) fetch(ctx context.Context, offset int64) (int64, error) {
-	r, err := p.client.fetch(ctx, p.topic, p.partition, offset, p.replica)
+	r, err := p.client.fetch(ctx, place{p.topic, p.id, p.partition, p.replica, &p.newest}, offset, p.client.config.FetchWait)
 	if err != nil {
-		p.replica = -1
+		p.ask(-1)
 		return offset, err
 	}
 	if r.err != nil && p.replica >= 0 {
-		p.replica = -1 // ask the leader
+		p.ask(-1)
 		return offset, nil
 	}
 	if r.err != nil {
+		p.ask(-1)
 		return offset, r.err
 	}
-	if r.replica >= 0 {
-		p.replica = r.replica
+	if r.replica >= 0 && r.replica != p.replica {
+		p.ask(r.replica)
 	}
 	p.note(r)
 	bs, next, err := r.batches(offset)
 	if err != nil {
 		return offset, err
+	}
+	if len(bs) > 0 && !r.byID {
+		if err := p.same(ctx); err != nil {
+			return offset, err
+		}
 	}
 	for _, b := range bs {
 		if err := p.buffer.push(ctx, b); err != nil {
@@ -115,6 +133,26 @@ func (p *partition) fetch(ctx context.Context, offset int64) (int64, error) {
 		}
 	}
 	return next, nil
+}
+
+// same returns an error unless the topic is still the same one. What was
+// fetched by its name from a broker that knows ids may be another one's.
+func (p *partition) same(ctx context.Context) error {
+	if p.id == (topicID{}) {
+		return nil
+	}
+	ids, err := p.client.ids(ctx, []string{p.topic})
+	if err == nil && ids[p.topic] != p.id {
+		err = fmt.Errorf("topic %q: %w", p.topic, kafka.UnknownTopicID)
+	}
+	return err
+}
+
+// ask chooses the broker: a replica, or the leader with -1. Another broker may
+// know other versions.
+func (p *partition) ask(replica int32) {
+	p.replica = replica
+	p.newest.Store(0)
 }
 
 // note keeps where the log ends.
@@ -129,21 +167,39 @@ func (p *partition) note(r *fetched) {
 
 // start finds out where to begin. What the group has not committed yet it
 // commits at once: else a restart would look for the beginning again, and skip
-// what was written or deleted meanwhile.
+// what was written or deleted meanwhile. A topic that was made again, of which
+// this member or the group has read nothing, is read from its first message.
 func (p *partition) start(ctx context.Context) (int64, error) {
-	if p.assign >= 0 {
-		p.begin(p.assign, p.assign)
-		return p.assign, nil
-	}
-	first, last, err := p.client.ends(ctx, p.topic, p.partition)
+	o, err := p.origins.of(ctx, p.topic, p.partition)
 	if err != nil {
-		return p.assign, err
+		return -1, err
 	}
-	if p.client.config.Start == StartLast {
-		first = last
+	p.identify(o.id)
+	if o.at >= 0 && !o.other {
+		p.begin(o.at, o.at)
+		p.doubtful = o.at + int64(p.window)
+		return o.at, nil
 	}
-	p.begin(first, -1)
-	return first, p.commits.flush()
+	to, last, err := p.client.ends(ctx, p.topic, p.partition)
+	if err != nil {
+		return -1, err
+	}
+	switch {
+	case o.other || p.origins.known.madeAgain(p.topic):
+		p.log.remade(p.name, o.at, to)
+	case p.client.config.Start == StartLast:
+		to = last
+	}
+	return to, p.beginNew(to)
+}
+
+// beginNew begins at an offset that the group has not, and commits it.
+func (p *partition) beginNew(to int64) error {
+	p.begin(to, -1)
+	if err := p.commits.flush(); err != nil && !p.has(to) {
+		return err
+	}
+	return nil
 }
 
 // reset decides about an offset that the log does not hold.
@@ -167,8 +223,7 @@ func (p *partition) reset(ctx context.Context, offset int64) (int64, error) {
 		to = last
 	}
 	p.log.skipped(p.name, offset, to, first, last)
-	p.begin(to, -1)
-	return to, p.commits.flush()
+	return to, p.beginNew(to)
 }
 
 func outOfRangeCause(offset, first int64) string {

@@ -68,7 +68,7 @@ func (s *Source) Run(ctx context.Context, serve func(context.Context, consumer.S
 	if err != nil {
 		return err
 	}
-	m := &membership{source: s, client: c, group: group, serve: serve, known: map[string]int{}}
+	m := &membership{source: s, client: c, group: group, serve: serve, known: newKnown()}
 	defer m.leave()
 	return m.run(ctx)
 }
@@ -79,7 +79,7 @@ type membership struct {
 	client *client
 	group  *kafka.ConsumerGroup
 	serve  func(context.Context, consumer.Stream) error
-	known  map[string]int // how many partitions each topic has
+	known  *known
 }
 
 func (m *membership) run(ctx context.Context) error {

@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -9,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/segmentio/kafka-go"
 )
 
 // reporter knows what works and what does not, and logs when that changes.
@@ -116,7 +113,7 @@ func (r *reporter) committed(err error) {
 	switch {
 	case err == nil:
 		r.working(commits)
-	case errors.Is(err, kafka.IllegalGeneration), errors.Is(err, kafka.UnknownMemberId), errors.Is(err, kafka.RebalanceInProgress):
+	case refused(err):
 		r.log.Debug("a commit was refused, since the partitions are assigned anew", "error", err)
 	default:
 		r.failing(commits, err)
@@ -126,6 +123,11 @@ func (r *reporter) committed(err error) {
 func (r *reporter) skipped(name string, from, to, first, last int64) {
 	r.log.Warn("the committed offset is out of range; going on elsewhere (Config.OutOfRange)",
 		"partition", name, "committed", from, "now", to, "log start", first, "log end", last)
+}
+
+func (r *reporter) remade(name string, committed, to int64) {
+	r.log.Warn("the topic was deleted and made again; beginning at its first message",
+		"partition", name, "committed before", committed, "now", to)
 }
 
 // health returns nil when everything works.

@@ -17,17 +17,21 @@ type stream struct {
 	topic     string
 	partition int
 	window    int
+	doubtful  int64 // below it, a message may have been delivered before
 	buffer    *buffer
 	ended     <-chan struct{} // closed when Next has nothing more to give
 	fail      func(error)     // ends the stream
 	batch     *batch          // what Next is reading; nil at its end
+	idText    string          // the topic's id, set before the first batch comes
 
 	mu        sync.Mutex
-	begun     bool // mark is set
+	id        topicID // of the topic; zero when the brokers have none
+	begun     bool    // mark is set
 	mark      watermark
 	committed int64 // what the group has; -1 when it must be told in any case
 	advanced  time.Time
 	over      bool // no Ack is accepted any more
+	lost      bool // the topic was made again: nothing is committed any more
 }
 
 func newStream(c Config, topic string, partition int) *stream {
@@ -38,6 +42,21 @@ func newStream(c Config, topic string, partition int) *stream {
 		window:    c.Window,
 		buffer:    newBuffer(c.FetchBytes),
 	}
+}
+
+// identify sets which topic it is. It must be called before begin.
+func (s *stream) identify(id topicID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id, s.idText = id, id.String()
+}
+
+// lose says that the topic was made again. What was settled of the one before
+// must not be committed for the new one.
+func (s *stream) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = true
 }
 
 // begin sets where the stream begins, and what the group has committed.
@@ -159,11 +178,11 @@ func (s *stream) close() {
 }
 
 // due returns the offset to commit, and whether the group does not have it.
-func (s *stream) due() (int64, bool) {
+func (s *stream) due() (offset, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := s.mark.position()
-	return at, s.begun && at > s.committed
+	return offset{at: at, id: s.id}, s.begun && !s.lost && at > s.committed
 }
 
 // commit notes what the group has committed.
@@ -171,6 +190,13 @@ func (s *stream) commit(offset int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.committed = max(s.committed, offset)
+}
+
+// has tells whether the group has committed the offset, or a later one.
+func (s *stream) has(offset int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.committed >= offset
 }
 
 // untouched tells whether nothing was delivered yet.

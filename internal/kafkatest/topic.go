@@ -70,6 +70,12 @@ func New(t testing.TB, brokers []string, partitions int) *Topic {
 // Create creates the topic, with large messages allowed.
 func (c *Topic) Create(partitions int) {
 	c.T.Helper()
+	if err := c.tryCreate(partitions); err != nil {
+		c.T.Fatal(err)
+	}
+}
+
+func (c *Topic) tryCreate(partitions int) error {
 	created, err := c.API.CreateTopics(c.T.Context(), &kafkago.CreateTopicsRequest{
 		Topics: []kafkago.TopicConfig{{Topic: c.Name, NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: []kafkago.ConfigEntry{
 			{ConfigName: "max.message.bytes", ConfigValue: "4000000"},
@@ -78,9 +84,7 @@ func (c *Topic) Create(partitions int) {
 	if err == nil {
 		err = created.Errors[c.Name]
 	}
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	return err
 }
 
 // Publish writes messages, spread over the partitions by their keys, and
@@ -165,16 +169,7 @@ func (c *Topic) Grow(partitions int) {
 // Commit sets what the group, which must have no members, has committed.
 func (c *Topic) Commit(partition int, offset int64) {
 	c.T.Helper()
-	res, err := c.API.OffsetCommit(c.T.Context(), &kafkago.OffsetCommitRequest{
-		GroupID: c.Group, GenerationID: -1,
-		Topics: map[string][]kafkago.OffsetCommit{c.Name: {{Partition: partition, Offset: offset}}},
-	})
-	if err == nil {
-		err = res.Topics[c.Name][0].Error
-	}
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	c.CommitAs(partition, offset, "")
 }
 
 // Configure sets a configuration of the topic.
@@ -219,6 +214,13 @@ func (c *Topic) Write(partition int, codec kafkago.Compression, ms ...kafkago.Me
 // Committed returns what the group has committed for a partition, or -1.
 func (c *Topic) Committed(partition int) int64 {
 	c.T.Helper()
+	at, _ := c.CommittedAs(partition)
+	return at
+}
+
+// CommittedAs is Committed with the metadata.
+func (c *Topic) CommittedAs(partition int) (offset int64, metadata string) {
+	c.T.Helper()
 	got, err := c.API.OffsetFetch(c.T.Context(), &kafkago.OffsetFetchRequest{
 		GroupID: c.Group, Topics: map[string][]int{c.Name: {partition}},
 	})
@@ -226,7 +228,7 @@ func (c *Topic) Committed(partition int) int64 {
 		err = got.Error
 	}
 	if errors.Is(err, kafkago.GroupIdNotFound) {
-		return -1
+		return -1, ""
 	}
 	if err != nil {
 		c.T.Fatal(err)
@@ -235,7 +237,7 @@ func (c *Topic) Committed(partition int) int64 {
 	if p.Error != nil {
 		c.T.Fatal(p.Error)
 	}
-	return p.CommittedOffset
+	return p.CommittedOffset, p.Metadata
 }
 
 // Config is quick to notice everything.

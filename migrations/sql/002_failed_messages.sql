@@ -1,5 +1,5 @@
 -- goose and tern know that the lower part of this file undoes the upper one. psql does not:
--- never feed it the whole file, since the end of it drops the table. See docs/migrations.md.
+-- never feed it the whole file, since the end of it drops the tables. See docs/migrations.md.
 
 -- +goose Up
 
@@ -37,9 +37,36 @@ create index failed_messages_due on ackafter.failed_messages (subscriber_id, nex
 create index failed_messages_order on ackafter.failed_messages (subscriber_id, pg_catalog.sha256(message_key), sequence)
 	where message_key is not null;
 
--- For operators: the oldest first, of all or of one reason.
-create index failed_messages_age on ackafter.failed_messages (subscriber_id, failed_at);
-create index failed_messages_reason on ackafter.failed_messages (subscriber_id, reason, failed_at);
+-- For operators: the oldest first, of all, of one subscriber, or of one reason. The message id is there to go on from a
+-- message among those of one time, and next_attempt_at to count what is set aside for good without reading messages.
+create index failed_messages_age on ackafter.failed_messages (failed_at, subscriber_id, message_id);
+create index failed_messages_subscriber on ackafter.failed_messages (subscriber_id, failed_at, message_id);
+create index failed_messages_reason on ackafter.failed_messages (subscriber_id, reason, failed_at, message_id)
+	include (next_attempt_at);
+
+-- No foreign key here: a message that was let go is as done with as one that was processed, and its row in
+-- processed_messages may expire like the others. After that it could be set aside and let go once more, hence the time
+-- in the key.
+create table ackafter.let_go_messages (
+	subscriber_id   pg_catalog.text collate pg_catalog."C" not null,
+	message_id      pg_catalog.text collate pg_catalog."C" not null,
+	let_go_at       pg_catalog.timestamptz not null default pg_catalog.now(),
+	let_go_reason   pg_catalog.text not null,
+	reason          pg_catalog.text not null,
+	error           pg_catalog.text not null,
+	attempts        pg_catalog.int4 not null,
+	failed_at       pg_catalog.timestamptz not null,
+	last_failed_at  pg_catalog.timestamptz not null,
+	message_type    pg_catalog.text  not null,
+	topic           pg_catalog.text  not null,
+	message_key     pg_catalog.bytea,
+	body            pg_catalog.bytea,
+	header_keys     pg_catalog.bytea[] not null,
+	header_values   pg_catalog.bytea[] not null,
+	message_time    pg_catalog.timestamptz,
+	position        pg_catalog.text not null,
+	primary key (subscriber_id, message_id, let_go_at)
+);
 
 comment on table ackafter.failed_messages is
 	'Messages that were set aside, whole, each with its row in processed_messages. The next attempt runs the handler and deletes the row in one transaction.';
@@ -59,6 +86,11 @@ comment on column ackafter.failed_messages.body is
 	'Byte for byte as delivered. Null: a tombstone of Kafka.';
 comment on column ackafter.failed_messages.header_keys is
 	'The names of the headers in their order, each with its value at the same place of header_values.';
+
+comment on table ackafter.let_go_messages is
+	'Messages that were set aside and then given up, as they were in failed_messages. No worker reads them: delete old ones as you like.';
+comment on column ackafter.let_go_messages.let_go_reason is
+	'Why, in the words of who let it go. The column reason says why it had been set aside.';
 
 create table ackafter.begun_attempts (
 	subscriber_id pg_catalog.text collate pg_catalog."C" not null,
@@ -82,7 +114,8 @@ insert into ackafter.schema_version (version) values (2);
 
 -- +goose Down
 
--- Dropping failed_messages loses the messages that are set aside.
+-- Dropping failed_messages loses the messages that are set aside, and let_go_messages those that were given up.
 drop table ackafter.begun_attempts;
+drop table ackafter.let_go_messages;
 drop table ackafter.failed_messages;
 delete from ackafter.schema_version where version operator(pg_catalog.=) 2;
