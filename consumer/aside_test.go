@@ -147,6 +147,48 @@ func TestOutageWhileSettingAside(t *testing.T) {
 	})
 }
 
+// slowToBlame is an inbox that takes its time to find out whether the database is
+// there, when a handler has failed.
+type slowToBlame struct{ *asideInbox }
+
+func (in slowToBlame) Process(ctx context.Context, subscriber string, ms []*message,
+	apply func(context.Context, *Tx, []*message) error) ([]consumer.Verdict, error) {
+	v, err := in.asideInbox.Process(ctx, subscriber, ms, apply)
+	if err != nil {
+		time.Sleep(time.Second)
+	}
+	return v, err
+}
+
+// The poller finds the database away, and back, while a handler that hung because
+// of it is being judged.
+func TestOutageThatIsOverWhenATimeoutIsJudged(t *testing.T) {
+	onAside(t, func(t *testing.T, f *fixture, in *asideInbox) {
+		f.cfg.Inbox = slowToBlame{in}
+		f.cfg.HandlerTimeout, f.cfg.RetryPoll = time.Second, 100*time.Millisecond
+		calls := 0
+		f.cfg.Handler = handler(func(ctx context.Context, tx *Tx, m *message) error {
+			if calls++; calls == 1 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return effect(ctx, tx, m)
+		})
+		f.broker.Publish(msg("a"))
+		f.start()
+		advance(1200 * time.Millisecond)
+		in.away(errAway)
+		advance(200 * time.Millisecond)
+		in.away(nil)
+		advance(400 * time.Millisecond)
+		require.Equal(t, consumer.Running, f.runner.Health().State)
+		f.finish()
+		require.Equal(t, 2, calls)
+		require.Empty(t, f.log.with("attempt failed"))
+		require.Equal(t, []string{"a"}, in.committed())
+	})
+}
+
 // asideInAMinute sets a message aside, which is due in a minute.
 func (f *fixture) asideInAMinute() *list[attempt] {
 	f.cfg.Attempts = 1

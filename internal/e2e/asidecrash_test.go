@@ -64,8 +64,9 @@ func TestSetAsideKilled(t *testing.T) {
 			release()
 			eventually(t, "the server has noticed", func() bool { return w.sessionsOfChild() == 0 })
 			w.requireOneOrTheOther(point)
-			p := w.asideParts()
-			k := w.start(p)
+			w.q.awaitNoConsumer()
+
+			k := w.start(w.asideParts())
 			eventually(t, "it has taken effect, and nothing is left", func() bool {
 				// What was begun would be due again only after ClaimTimeout.
 				w.db.MustExec(t, "update %s.failed_messages set next_attempt_at = now() where next_attempt_at > now()")
