@@ -333,10 +333,14 @@ func TestSetAsideKeepsToMaxTransactions(t *testing.T) {
 			return effect(ctx, tx, m)
 		})
 		f.cfg.RetryLater = []time.Duration{time.Second}
-		f.broker.Publish(msgs(20)...)
+		all := msgs(30)
+		f.broker.Publish(all[:10]...)
 		f.start()
+		advance(10500 * time.Millisecond)
+		f.broker.Publish(all[10:]...) // while the first are due
 		f.finishAfter(time.Minute)
 		require.Equal(t, int32(1), most.Load())
+		require.ElementsMatch(t, ids(all), f.inbox.committed())
 	})
 }
 
