@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"hash/crc32"
 	"testing"
@@ -91,6 +92,7 @@ func (w *world) holdInServer(trigger string) (release func()) {
 	require.NoError(w.t, err)
 	_, err = tx.Exec(w.t.Context(), "select pg_advisory_xact_lock($1)", w.lockKey())
 	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or a failed test would not end
 	return func() { require.NoError(w.t, tx.Rollback(w.t.Context())) }
 }
 
