@@ -277,6 +277,17 @@ func TestSetAsideOutageIsNoCrash(t *testing.T) {
 		require.Equal(t, 3, b.Int(t, "select attempts from %s.failed_messages"))
 		b.MustExec(t, "update %s.failed_messages set next_attempt_at = now()") // or it waits for ClaimTimeout
 	}
+	// Another worker has it in its hands: nobody waits for that.
+	other, err := b.Pool.Begin(b.ctx)
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(b.ctx) }()
+	_, err = other.Exec(b.ctx, b.SQL("select from %s.failed_messages for update"))
+	require.NoError(t, err)
+	f, err := in.RetryDue(b.ctx, subscriber, nil, nil)
+	require.NoError(t, err)
+	require.Nil(t, f)
+	require.NoError(t, other.Rollback(b.ctx))
+
 	_, err = in.RetryDue(b.ctx, subscriber, func(_ context.Context, _ pgx.Tx, f consumer.Failure) error {
 		require.Zero(t, f.Crashes)
 		return nil

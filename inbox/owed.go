@@ -31,11 +31,20 @@ func (o *owed) take() []owedUndo {
 	return slices.Clone(all)
 }
 
-// payOwed takes back what is owed, before anything else is begun.
+// payOwed takes back what is owed, before anything else is begun. It waits for
+// nobody: what another worker has in its hands stays owed.
 func (s *session) payOwed(ctx context.Context) error {
 	all := s.in.owed.take()
 	for i, u := range all {
-		if _, err := s.conn.Exec(ctx, s.in.failed.undo, u.subscriber, u.id); err != nil {
+		left := false
+		tag, err := s.conn.Exec(ctx, s.in.failed.undoFree, u.subscriber, u.id)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = s.conn.QueryRow(ctx, s.in.failed.unfinished, u.subscriber, u.id).Scan(&left)
+		}
+		if left {
+			s.in.owed.add(u)
+		}
+		if err != nil {
 			for _, left := range all[i:] {
 				s.in.owed.add(left)
 			}
