@@ -59,22 +59,22 @@ func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], p pass, m
 
 // trial is one run of the handler, and what it is to be judged by.
 type trial[Tx any] struct {
-	runner    *Runner[Tx]
-	pass      pass
-	own       error // what the handler returned
-	timedOut  error // that, and that it was cut short
-	knownAway bool  // the database, when the handler timed out
+	runner   *Runner[Tx]
+	pass     pass
+	own      error // what the handler returned
+	timedOut error // that, and that it was cut short
+	closings int64 // of the gate, when the handler began
 }
 
 func (t *trial[Tx]) run(ctx context.Context, tx Tx, m *Message) error {
 	r := t.runner
 	r.databaseAnswered(t.pass)
+	t.closings = r.gate.closings.Load()
 	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.HandlerTimeout, ErrHandlerTimeout)
 	defer cancel()
 	t.own = r.call(ctx, tx, m)
 	if ctx.Err() != nil { // whatever the handler says: it was cut short
 		t.timedOut = errors.Join(context.Cause(ctx), t.own)
-		t.knownAway = r.gate.shut.Load()
 		return t.timedOut
 	}
 	return t.own
@@ -91,7 +91,7 @@ func (t *trial[Tx]) judge(ctx context.Context, err error) result {
 		return result{fate: cut, err: err}
 	case says(ErrOutage): // also a handler that hung because of it
 		return result{fate: away, err: err}
-	case t.timedOut != nil && t.knownAway: // and back before anyone could ask it
+	case t.timedOut != nil && t.wasAway(): // and back before anyone could ask it
 		return result{fate: contended, err: t.timedOut}
 	case t.timedOut != nil:
 		return result{fate: failed, err: t.timedOut}
@@ -99,6 +99,12 @@ func (t *trial[Tx]) judge(ctx context.Context, err error) result {
 		return result{fate: contended, err: err}
 	}
 	return result{fate: failed, err: err, final: IsPermanent(err)}
+}
+
+// wasAway tells whether the database was found to be away since the handler began.
+func (t *trial[Tx]) wasAway() bool {
+	g := &t.runner.gate
+	return g.shut.Load() || g.closings.Load() != t.closings
 }
 
 // ErrMismatch is wrapped by the error for a message whose id belongs to

@@ -28,16 +28,22 @@
 // contention (ErrContention) is tried again within a quarter of a second, up to
 // a limit; a commit whose outcome is unknown is looked up by claiming again.
 //
-// Three things end Run with a *MessageError, since going on would lose the
-// message: an error marked Permanent, a message without a usable id (ErrNoID),
-// and another message under an id that was processed (ErrMismatch). It stays
-// unacknowledged.
+// After Config.Attempts the message is set aside: the inbox stores it with its
+// id, in one transaction, and it is acknowledged. It is tried again from there
+// after each of Config.RetryLater, without the broker, and then is set aside for
+// good, for somebody to decide. An error marked Permanent, a message without a
+// usable id (ErrNoID), and another message under an id that was processed
+// (ErrMismatch) are set aside for good at once. An inbox that is no FailureInbox
+// has nowhere to set messages aside: then attempts do not end, and those three
+// end Run with a *MessageError, unacknowledged.
 //
 // # Order
 //
 // Messages with one key are handled in the order in which their stream
 // delivered them, one after the other, also while the first of them is being
-// retried. Messages of other keys, and those without one, go on meanwhile.
+// retried in place. Messages of other keys, and those without one, go on
+// meanwhile. Behind one that is set aside the later ones go on, too, unless
+// Config.KeepOrder is set.
 //
 // # The end
 //
@@ -54,5 +60,6 @@
 // brokers/brokertest. An inbox implements Inbox and tells ErrOutage and
 // ErrContention from errors of the handler. They may offer more: a Source
 // Validator, Checker, HealthReporter and SystemNamer, a Stream Releaser, an
-// Inbox Validator, Checker, TransactionLimiter and SessionInbox.
+// Inbox Validator, Checker, TransactionLimiter, SessionInbox, FailureInbox,
+// OrderInbox and CrashInbox.
 package consumer

@@ -32,8 +32,8 @@ var ErrHandlerTimeout = fmt.Errorf("handler exceeded its time limit (Config.Hand
 // shutdown, or the loss of the stream, had waited for Config.DrainTimeout.
 var ErrDrainTimeout = errors.New("handler was cut short by the shutdown (Config.DrainTimeout)")
 
-// Permanent marks err so that the message is not tried again. It returns nil
-// when err is nil.
+// Permanent marks err so that the message is not tried again: it is set aside
+// for good. It returns nil when err is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -55,7 +55,8 @@ func (e *permanentError) Unwrap() error { return e.err }
 
 // RetryAfter marks err so that the message is tried again after d rather than
 // after the runner's own backoff. It is a failed attempt all the same. A d of
-// zero or less means at once. It returns nil when err is nil.
+// zero or less means at once; with one above Config.Retry.Max the message is set
+// aside until then. It returns nil when err is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -87,7 +88,8 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// MessageError is what Run returns when a message stops the runner. The
+// MessageError is what Run returns when a message stops the runner, which it
+// does only where it cannot be set aside. The
 // message was not acknowledged, and its attempts left no trace in the
 // database.
 type MessageError struct {

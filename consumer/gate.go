@@ -16,6 +16,8 @@ type gate struct {
 	// failures counts the attempts in a row that found the database away. That
 	// it answered a claim ends a pause, but not yet the row.
 	failures atomic.Int32
+	// closings counts how often it was shut.
+	closings atomic.Int64
 
 	mu      sync.Mutex
 	reason  error         // why the gate is shut; nil while it is open
@@ -80,6 +82,7 @@ func (g *gate) close(reason error, p pass) (news bool) {
 		g.since = time.Now()
 		g.failures.Add(1)
 		g.changed = make(chan struct{})
+		g.closings.Add(1)
 		g.shut.Store(true)
 	}
 	g.reason = reason

@@ -9,7 +9,7 @@ import (
 )
 
 // IDFunc tells the identity of a message within its subscriber. An error means
-// that the message has none; trying again does not help then.
+// that the message has none; it is set aside as unidentified then.
 type IDFunc func(*Message) (string, error)
 
 // MaxIDBytes is how long an id may be, in bytes.

@@ -44,12 +44,14 @@ func (r *Runner[Tx]) retryDue(ctx, work context.Context, inbox FailureInbox[Tx])
 	}
 	t := trial[Tx]{runner: r, pass: p}
 	var res result
+	var cause error // what RetryDue returns once that is stored
 	f, err := inbox.RetryDue(work, r.cfg.Subscriber, func(ctx context.Context, tx Tx, f Failure) error {
 		if f.Crashes >= r.crashes.limit {
 			return errCrash
 		}
 		return t.run(ctx, tx, f.Message)
 	}, func(f *Failure, err error) bool {
+		cause = err
 		if errors.Is(err, errCrash) && t.own == nil {
 			f.Reason, f.Error, f.RetryIn = ReasonCrash, crashed(f.Crashes).Error(), forGood
 			res = result{fate: failed, err: err}
@@ -69,7 +71,7 @@ func (r *Runner[Tx]) retryDue(ctx, work context.Context, inbox FailureInbox[Tx])
 		r.databaseWorks(p)
 		r.log.retried(work, f)
 		return true
-	case errors.Is(err, ErrOutage) && res.fate != failed:
+	case errors.Is(err, ErrOutage) && (res.fate != failed || !errors.Is(cause, ErrOutage)): // perhaps in storing a failure
 		r.databaseAway(err, p)
 		return true // the gate waits
 	case res.fate == failed:

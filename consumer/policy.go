@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+	"unicode/utf8"
 )
 
 // retryPolicy says what follows a failed attempt.
@@ -74,10 +75,15 @@ func jittered(d time.Duration) time.Duration {
 // maxErrorBytes is how much of an error is kept.
 const maxErrorBytes = 4096
 
+// errorText is err's text, at most a little more than maxErrorBytes of it.
 func errorText(err error) string {
-	text := err.Error()
-	if len(text) > maxErrorBytes {
-		return fmt.Sprintf("%s… (%d bytes)", text[:maxErrorBytes], len(text))
+	text := fmt.Sprint(err) // which survives an Error method that panics
+	if len(text) <= maxErrorBytes {
+		return text
 	}
-	return text
+	end := maxErrorBytes
+	for end > maxErrorBytes-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s… (%d bytes)", text[:end], len(text))
 }

@@ -76,14 +76,16 @@ func messageTime(m *consumer.Message) *time.Time {
 // failureStatements is the SQL on failed_messages. Failures are few, so that
 // nothing here is about speed.
 type failureStatements struct {
-	insert string
-	begin  string // takes (subscriber, interval), notes an attempt at a message that is due, and returns its id
-	lock   string // takes (subscriber, id), and may have to wait for what looks at the same row for a moment
-	limit  string // limits that wait, and the handler's
-	update string // takes (subscriber, id, reason, error, attempts, interval)
-	undo   string // takes (subscriber, id), and takes back what begin has noted
-	remove string // takes (subscriber, id)
-	same   string // takes the transaction's id from lock, and errs unless it is that one
+	insert     string
+	begin      string // takes (subscriber, interval), notes an attempt at a message that is due, and returns its id
+	lock       string // takes (subscriber, id), and may have to wait for what looks at the same row for a moment
+	limit      string // limits that wait, and the handler's
+	update     string // takes (subscriber, id, reason, error, attempts, interval)
+	undo       string // takes (subscriber, id), and takes back what begin has noted
+	undoFree   string // is undo, for a message that nobody has locked
+	unfinished string // takes (subscriber, id), and tells whether there is something to undo
+	remove     string // takes (subscriber, id)
+	same       string // takes the transaction's id from lock, and errs unless it is that one
 }
 
 func newFailureStatements(cfg Config) failureStatements {
@@ -113,6 +115,13 @@ where subscriber_id = $1::text and message_id = $2::text`,
 		undo: `update ` + table + `
 set unfinished = unfinished - 1, next_attempt_at = now()
 where subscriber_id = $1::text and message_id = $2::text and unfinished > 0`,
+		undoFree: `update ` + table + `
+set unfinished = unfinished - 1, next_attempt_at = now()
+where (subscriber_id, message_id) = (select subscriber_id, message_id from ` + table + `
+	where subscriber_id = $1::text and message_id = $2::text and unfinished > 0
+	for update skip locked)`,
+		unfinished: `select exists (select from ` + table + `
+	where subscriber_id = $1::text and message_id = $2::text and unfinished > 0)`,
 		remove: `delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text`,
 		same: `select (case when pg_current_xact_id_if_assigned()::text is not distinct from $1::text
 	then '0' else '` + endedBySQL + `' end)::int`,

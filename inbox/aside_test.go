@@ -2,6 +2,7 @@ package inbox_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/ackafter/ackafter/consumer"
 	"github.com/ackafter/ackafter/inbox"
+	"github.com/ackafter/ackafter/internal/faultproxy"
+	"github.com/ackafter/ackafter/internal/pgtest"
 )
 
 const forGood = -1
@@ -238,6 +241,59 @@ func TestSetAsideKeepsItsRow(t *testing.T) {
 	b.setAside(failure(message("m1", "x"), 0))
 	_, err := b.Pool.Exec(b.ctx, b.SQL("delete from %s.processed_messages"))
 	require.ErrorContains(t, err, "failed_messages_processed")
+}
+
+// Kafka allows keys that no index of PostgreSQL takes.
+func TestSetAsideWithALongKey(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	m := message("m1", "x")
+	m.Key = make([]byte, 100_000)
+	_, _ = rand.Read(m.Key)
+	b.setAside(failure(m, 0))
+	_, err := b.retry(succeed)
+	require.NoError(t, err)
+	b.requireAside(0)
+}
+
+// A database that goes away during an attempt, and is back for the next one, has
+// not ended the process.
+func TestSetAsideOutageIsNoCrash(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	b.setAside(failure(message("m1", "x"), 0))
+	proxy, through := faultproxy.InFrontOf(t, pgtest.URL(t))
+	pool := pgtest.Pool(t, through)
+	defer pool.Close()
+	in, err := inbox.NewWithConfig(pool, inbox.Config{Schema: b.Schema})
+	require.NoError(t, err)
+	for range 3 {
+		_, err = in.RetryDue(b.ctx, subscriber, func(_ context.Context, _ pgx.Tx, f consumer.Failure) error {
+			require.Zero(t, f.Crashes)
+			proxy.Refuse()
+			proxy.Cut()
+			return errHandler
+		}, again)
+		require.ErrorIs(t, err, consumer.ErrOutage)
+		proxy.Accept()
+		require.Equal(t, 3, b.Int(t, "select attempts from %s.failed_messages"))
+		b.MustExec(t, "update %s.failed_messages set next_attempt_at = now()") // or it waits for ClaimTimeout
+	}
+	// Another worker has it in its hands: nobody waits for that.
+	other, err := b.Pool.Begin(b.ctx)
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(b.ctx) }()
+	_, err = other.Exec(b.ctx, b.SQL("select from %s.failed_messages for update"))
+	require.NoError(t, err)
+	f, err := in.RetryDue(b.ctx, subscriber, nil, nil)
+	require.NoError(t, err)
+	require.Nil(t, f)
+	require.NoError(t, other.Rollback(b.ctx))
+
+	_, err = in.RetryDue(b.ctx, subscriber, func(_ context.Context, _ pgx.Tx, f consumer.Failure) error {
+		require.Zero(t, f.Crashes)
+		return nil
+	}, again)
+	require.NoError(t, err)
+	b.requireAside(0)
 }
 
 // requireChanges is requireEffects where rows stand for failures, too.

@@ -124,7 +124,7 @@ func (s settings) judge(cfg Config, p consumer.Plan) error {
 		wrong("%w: the server is read-only: connect to the primary (target_session_attrs=read-write)", consumer.ErrOutage)
 	}
 	if !s.insert || !s.read {
-		wrong("the role may not read and write processed_messages: grant select, insert on all tables in schema %s to it",
+		wrong("the role may not read and write processed_messages: grant select, insert on %s.processed_messages to it",
 			pgx.Identifier{cfg.Schema}.Sanitize())
 	}
 	if !s.failures {
@@ -170,8 +170,8 @@ func (in *Inbox) checkFailed(err error) error {
 	case errors.Is(err, migrations.ErrOutdated), errors.Is(err, migrations.ErrNewer):
 		return err
 	case errors.As(err, &pgErr) && pgErr.Code == insufficientPrivilege:
-		return fmt.Errorf("inbox: %w: grant usage on schema %[2]s, and select, insert on all tables in schema %[2]s, "+
-			"to this role", pgErr, pgx.Identifier{in.cfg.Schema}.Sanitize())
+		return fmt.Errorf("inbox: %w: grant usage on schema %[2]s, select on its schema_version, select, insert on its processed_messages, "+
+			"and select, insert, update, delete on its failed_messages and begun_attempts, to this role", pgErr, pgx.Identifier{in.cfg.Schema}.Sanitize())
 	case errors.As(err, &pgErr) && !isOutage(pgErr) && !isContention(pgErr):
 		return fmt.Errorf("inbox: %w", pgErr) // without the ErrOutage of a claim's error
 	case errors.Is(err, consumer.ErrOutage):

@@ -3,6 +3,9 @@ package inbox_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +97,40 @@ func TestCheckNamesCauseAndCure(t *testing.T) {
 	crowded.Warn = func(problem string) { warned = problem }
 	require.NoError(t, b.Check(b.ctx, crowded))
 	require.Contains(t, warned, "4 of 9 workers")
+}
+
+// The rights that docs/postgresql.md gives to a worker are enough for all that it
+// does.
+func TestSetAsideWithTheRightsOfTheGuide(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	worker := "worker_" + strings.ToLower(rand.Text()[:8])
+	b.MustExec(t, "create role "+worker+" login")
+	t.Cleanup(func() { b.MustExec(t, "drop owned by "+worker+"; drop role "+worker) })
+	guide, err := os.ReadFile("../docs/postgresql.md")
+	require.NoError(t, err)
+	grants := regexp.MustCompile(`(?m)^grant .* to worker;$`).FindAllString(string(guide), -1)
+	require.Len(t, grants, 4)
+	for _, grant := range grants {
+		grant = strings.ReplaceAll(grant, "ackafter", b.Schema)
+		b.MustExec(t, strings.Replace(grant, "to worker;", "to "+worker, 1))
+	}
+	in := b.withSettings(inbox.Config{}, "user", worker)
+	require.NoError(t, in.Check(b.ctx, plan))
+	m := message("m1", "x")
+	m.Key = []byte("k")
+	_, err = in.BeginAttempt(b.ctx, subscriber, m.ID, "r", false)
+	require.NoError(t, err)
+	require.NoError(t, in.EndAttempt(b.ctx, subscriber, m.ID))
+	_, err = in.SetAside(b.ctx, subscriber, failure(m, 0))
+	require.NoError(t, err)
+	for _, result := range []error{errHandler, nil, nil} { // the last finds nothing, and sweeps
+		_, err = in.RetryDue(b.ctx, subscriber, func(ctx context.Context, tx pgx.Tx, f consumer.Failure) error {
+			_, err := in.Behind(ctx, tx, subscriber, f.Message.Key)
+			return errors.Join(err, result)
+		}, again)
+		require.ErrorIs(t, err, result)
+	}
+	b.requireAside(0)
 }
 
 func TestCheckRefusesANewerSchema(t *testing.T) {

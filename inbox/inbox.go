@@ -20,6 +20,7 @@ type Inbox struct {
 	attempts attemptStatements
 	order    orderStatements
 	sweeps   sweeps
+	owed     owed
 	prepares bool  // whether statements prepared on a connection stay there
 	invalid  error // what Validate returns
 }

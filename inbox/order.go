@@ -65,19 +65,24 @@ type orderStatements struct {
 func newOrderStatements(cfg Config) orderStatements {
 	table := pgx.Identifier{cfg.Schema, "failed_messages"}.Sanitize()
 	return orderStatements{
-		behind: `select exists (select from ` + table + ` where subscriber_id = $1::text and message_key = $2::bytea)`,
+		behind: `select exists (select from ` + table + ` where subscriber_id = $1::text and ` + sameKey("", "$2::bytea") + `)`,
 		release: `update ` + table + ` set next_attempt_at = now()
 where sequence = (select sequence from ` + table + `
-	where subscriber_id = $1::text and message_key = $2::bytea and message_id <> $3::text
+	where subscriber_id = $1::text and ` + sameKey("", "$2::bytea") + ` and message_id <> $3::text
 	order by sequence limit 1)
-and subscriber_id = $1::text and message_key = $2::bytea and reason = 'behind' and next_attempt_at is null`,
+and subscriber_id = $1::text and ` + sameKey("", "$2::bytea") + ` and reason = 'behind' and next_attempt_at is null`,
 		sweep: `update ` + table + ` f set next_attempt_at = now()
 where subscriber_id = $1::text and reason = 'behind' and next_attempt_at is null and ` + first(table, "f"),
 	}
 }
 
+// sameKey compares a row's key with another, through the index, which has hashes.
+func sameKey(row, key string) string {
+	return `sha256(` + row + `message_key) = sha256(` + key + `) and ` + row + `message_key = ` + key
+}
+
 // first is true for a row before which no other of its key stands.
 func first(table, row string) string {
 	return `not exists (select from ` + table + ` e where e.subscriber_id = ` + row + `.subscriber_id
-	and e.message_key = ` + row + `.message_key and e.sequence < ` + row + `.sequence)`
+	and ` + sameKey("e.", row+".message_key") + ` and e.sequence < ` + row + `.sequence)`
 }

@@ -30,6 +30,7 @@ func (in *Inbox) RetryDue(ctx context.Context, subscriber string,
 	}
 	if err != nil {
 		if stored := s.store(ctx, f, failed(f, err)); stored != nil {
+			in.owed.add(owedUndo{subscriber, f.Message.ID})
 			return f, stored
 		}
 	}
@@ -48,6 +49,9 @@ func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, er
 	if s.conn, err = s.in.pool.Acquire(ctx); err != nil {
 		s.conn = nil
 		return nil, "", s.in.noConnection(err)
+	}
+	if err = s.payOwed(ctx); err != nil {
+		return nil, "", s.claimFailed(ctx, err)
 	}
 	var id string
 	if err = s.conn.QueryRow(ctx, s.in.failed.begin, s.subscriber, s.in.cfg.ClaimTimeout).Scan(&id); err == nil {

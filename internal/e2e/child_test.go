@@ -36,13 +36,18 @@ const childVariable = "ACKAFTER_E2E_CHILD"
 //	begun ID      a handler has done its work and is about to return
 //	acking ID     the message is committed, and about to be acknowledged
 //	stopping      SIGTERM has arrived
+//	aside ID      the message is committed as set aside, and about to be acknowledged
+//	retried ID    the message from failed_messages is committed as processed
 //	heap N        what the command heap asks for: live bytes
 //
-// The command release lets all held handlers and acknowledgements go on.
+// The command release lets everything that is held go on.
 type childSpec struct {
 	DatabaseURL, Schema, AMQPURL, Queue string
+	Name                                string // of its sessions, in pg_stat_activity
 	Workers                             int
 	HoldHandler, HoldAck                bool   // until release
+	HoldAside, HoldRetried              bool   // likewise
+	FailFirst                           bool   // every message, at its first attempt, which is the only one in place
 	Poison                              string // the id of a message whose handler ends the process
 }
 
@@ -111,7 +116,12 @@ func (c *childWorker) run() error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.print("stopping") })()
-	pool, err := pgxpool.New(ctx, c.spec.DatabaseURL)
+	database, err := pgxpool.ParseConfig(c.spec.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	database.ConnConfig.RuntimeParams["application_name"] = c.spec.Name
+	pool, err := pgxpool.NewWithConfig(ctx, database)
 	if err != nil {
 		return err
 	}
@@ -124,14 +134,18 @@ func (c *childWorker) run() error {
 	if c.spec.HoldAck {
 		source = &ackHook{rabbitmq.Queue(c.spec.AMQPURL, c.spec.Queue), c.holdAck}
 	}
-	runner, err := consumer.New(consumer.Config[pgx.Tx]{
+	cfg := consumer.Config[pgx.Tx]{
 		Subscriber: subscriber,
 		Source:     source,
-		Inbox:      in,
+		Inbox:      heldInbox{in, c},
 		Handler:    consumer.HandlerFunc[pgx.Tx](c.handle),
 		Workers:    c.spec.Workers,
 		Logger:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	}
+	if c.spec.FailFirst {
+		cfg.Attempts, cfg.RetryLater, cfg.RetryPoll = 1, []time.Duration{0}, tick
+	}
+	runner, err := consumer.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -146,6 +160,9 @@ func (c *childWorker) handle(ctx context.Context, tx pgx.Tx, m *consumer.Message
 	if m.ID == c.spec.Poison {
 		os.Exit(exitPoisoned)
 	}
+	if c.spec.FailFirst && m.Attempt == 1 {
+		return errors.New("no")
+	}
 	if c.spec.HoldHandler {
 		c.print("begun %s", m.ID)
 		<-c.released
@@ -156,6 +173,33 @@ func (c *childWorker) handle(ctx context.Context, tx pgx.Tx, m *consumer.Message
 func (c *childWorker) holdAck(m *consumer.Message) {
 	c.print("acking %s", m.ID)
 	<-c.released
+}
+
+// heldInbox is an inbox that holds what it has committed.
+type heldInbox struct {
+	*inbox.Inbox
+	c *childWorker
+}
+
+// SetAside implements consumer.FailureInbox.
+func (h heldInbox) SetAside(ctx context.Context, subscriber string, f consumer.Failure) (consumer.Verdict, error) {
+	v, err := h.Inbox.SetAside(ctx, subscriber, f)
+	if h.c.spec.HoldAside && err == nil {
+		h.c.print("aside %s", f.Message.ID)
+		<-h.c.released
+	}
+	return v, err
+}
+
+// RetryDue implements consumer.FailureInbox.
+func (h heldInbox) RetryDue(ctx context.Context, subscriber string, apply func(context.Context, pgx.Tx, consumer.Failure) error,
+	failed func(*consumer.Failure, error) bool) (*consumer.Failure, error) {
+	f, err := h.Inbox.RetryDue(ctx, subscriber, apply, failed)
+	if h.c.spec.HoldRetried && err == nil && f != nil {
+		h.c.print("retried %s", f.Message.ID)
+		<-h.c.released
+	}
+	return f, err
 }
 
 // ackHook is a source that calls before in front of each acknowledgement.
@@ -193,12 +237,14 @@ type child struct {
 	exited chan struct{}
 }
 
+func (w *world) childName() string { return "child of " + w.db.Schema }
+
 // startChild starts a worker process on the world's schema and queue. It is
 // killed at the end of the test.
 func (w *world) startChild(spec childSpec) *child {
 	w.t.Helper()
 	spec.DatabaseURL, spec.Schema = w.databaseURL, w.db.Schema
-	spec.AMQPURL, spec.Queue = w.q.url, w.q.name
+	spec.AMQPURL, spec.Queue, spec.Name = w.q.url, w.q.name, w.childName()
 	text, err := json.Marshal(spec)
 	require.NoError(w.t, err)
 	program, err := os.Executable()

@@ -45,6 +45,8 @@ func TestCrashLoop(t *testing.T) {
 	eventually(t, "nothing is left to suspect", func() bool {
 		return w.db.Int(t, "select count(*) from %s.begun_attempts where message_id <> $1", poison) == 0
 	})
+	// One that has only just been started would not know what SIGTERM means.
+	eventually(t, "all have started", func() bool { return w.log.count(`"consumer started"`) == len(children)+crashes })
 	for _, c := range children {
 		c.terminate()
 		require.Zero(t, c.exitCode())

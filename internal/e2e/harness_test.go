@@ -164,6 +164,14 @@ func (k *worker) stop() {
 	require.NoError(k.t, k.wait())
 }
 
+// held returns how many messages are with the worker.
+func (k *worker) held() (n int) {
+	for _, s := range k.Health().Streams {
+		n += s.Held
+	}
+	return n
+}
+
 // end is what is left to do for a test that has not stopped the worker.
 func (k *worker) end() {
 	k.cancel()

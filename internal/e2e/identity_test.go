@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"context"
+	"crypto/sha256"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,38 +13,43 @@ import (
 	"github.com/ackafter/ackafter/consumer"
 )
 
-func TestSameIDWithAnotherBodyStopsTheRunner(t *testing.T) {
+func TestMismatchIsSetAside(t *testing.T) {
+	t.Parallel()
+	onBrokers(t, func(t *testing.T, w *world, f feed) {
+		f.publish(message("a", "one"))
+		told := newTold()
+		p := f.parts()
+		p.OnSetAside = told.note
+		k := w.start(p)
+		w.requireSettled("a")
+		f.publish(message("a", "two"), message("a", "two"), message("b", "one"))
+		eventually(t, "the queue has moved on", func() bool { return w.db.Processed(t) == 3 })
+		eventually(t, "its redelivery is a duplicate", func() bool { return w.log.count(lineDuplicate) == 1 })
+		f.stopDrained(k)
+		id := fmt.Sprintf("a#%x", sha256.Sum256([]byte("two")))[:2+32]
+		require.Equal(t, []string{id + " mismatch 0 for good"}, w.aside())
+		require.Equal(t, []string{id + " mismatch"}, told.all())
+		require.Equal(t, 2, w.effects())
+		w.requireOneEffect("a", 1)
+		w.requireOneEffect("b", 1)
+	})
+}
+
+func TestMismatchIsADuplicateWhenNothingIsCompared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.q.publish(amqp.Publishing{MessageId: "a", Body: []byte("one")})
-	k := w.start(w.parts())
-	w.requireSettled("a")
-	w.q.publish(amqp.Publishing{MessageId: "a", Body: []byte("two")})
-	err := k.wait()
-	require.ErrorIs(t, err, consumer.ErrMismatch)
-	requireMessageError(t, err, w.q.name, "a")
-	w.requireEffects("a")
-	w.q.requireReady(1)
-
+	w.q.publish(amqp.Publishing{MessageId: "a", Body: []byte("one")}, amqp.Publishing{MessageId: "a", Body: []byte("two")})
 	p := w.parts()
 	p.Hash = consumer.HashNothing
-	k = w.start(p)
-	eventually(t, "a duplicate when nothing is compared", func() bool { return w.log.count(lineDuplicate) == 1 })
+	k := w.start(p)
+	eventually(t, "a duplicate", func() bool { return w.log.count(lineDuplicate) == 1 })
 	k.stop()
 	w.requireEffects("a")
 	w.q.requireReady(0)
+	require.Zero(t, w.setAside())
 }
 
-func requireMessageError(t *testing.T, err error, queue, id string) {
-	t.Helper()
-	var e *consumer.MessageError
-	require.ErrorAs(t, err, &e)
-	require.Equal(t, id, e.ID)
-	require.Contains(t, e.Position, "queue "+queue+" #")
-	require.ErrorContains(t, err, e.Position)
-}
-
-func TestUnusableIDStopsTheRunner(t *testing.T) {
+func TestUnidentifiedIsSetAside(t *testing.T) {
 	t.Parallel()
 	header := consumer.HeaderID("id")
 	for name, c := range map[string]struct {
@@ -62,18 +70,57 @@ func TestUnusableIDStopsTheRunner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.q.publish(c.message)
+			c.message.Body = []byte("body\x00")
+			w.q.publish(c.message, amqp.Publishing{MessageId: "next", Headers: amqp.Table{"id": "next"}})
+			told := newTold()
 			p := w.parts()
-			p.MessageID = c.from
-			err := w.start(p).wait()
-			require.ErrorIs(t, err, consumer.ErrNoID)
-			require.ErrorContains(t, err, c.says)
-			requireMessageError(t, err, w.q.name, c.message.MessageId)
-			w.requireNoTrace()
-			w.q.requireReady(1)
+			p.MessageID, p.OnSetAside = c.from, told.note
+			k := w.start(p)
+			eventually(t, "the queue has moved on", func() bool { return w.db.Processed(t) == 2 })
+			k.stop()
+			w.q.requireReady(0)
+			w.requireOneEffect("next", 1)
+			require.Equal(t, 1, w.effects())
+			require.Len(t, told.all(), 1)
+			require.Regexp(t, "^unidentified:[A-Z2-7]+ unidentified$", told.all()[0])
+			require.Equal(t, 1, w.db.Int(t, `select count(*) from %s.failed_messages
+				where reason = 'unidentified' and attempts = 0 and next_attempt_at is null and body = $1 and error like '%%' || $2 || '%%'`,
+				c.message.Body, c.says))
 		})
 	}
 }
+
+// In Kafka its place is its id, so that it is set aside once.
+func TestUnidentifiedOfKafkaIsSetAsideOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := newKafkaFeed(t, w)
+	f.publish(&consumer.Message{Body: []byte("no id")}, message("next", "x"))
+	p := f.parts()
+	p.Source = &neverAcks{p.Source}
+	k := w.start(p)
+	eventually(t, "set aside", func() bool { return w.db.Processed(t) == 2 })
+	k.stop()
+	k = w.start(f.parts())
+	eventually(t, "both delivered again", func() bool { return w.log.count(lineDuplicate) == 2 })
+	f.stopDrained(k)
+	require.Len(t, w.aside(), 1)
+	require.Regexp(t, "^unidentified:"+f.topic.Name+"~.*/0@0 unidentified 0 for good$", w.aside()[0])
+	w.requireOneEffect("next", 1)
+}
+
+// neverAcks is a source whose acknowledgements get lost.
+type neverAcks struct{ consumer.Source }
+
+// Run implements consumer.Source.
+func (n *neverAcks) Run(ctx context.Context, serve func(context.Context, consumer.Stream) error) error {
+	return n.Source.Run(ctx, func(ctx context.Context, s consumer.Stream) error { return serve(ctx, deafStream{s}) })
+}
+
+type deafStream struct{ consumer.Stream }
+
+// Ack implements consumer.Stream.
+func (deafStream) Ack(context.Context, ...*consumer.Message) error { return nil }
 
 func TestLongestIDIsProcessed(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,7 @@ const (
 	linePaused    = `msg="consumer paused`
 	lineResumed   = `msg="consumer resumed`
 	lineFailed    = `"attempt failed"`
+	lineAside     = `msg="message set aside`
 	lineDuplicate = "ackafter.verdict=duplicate"
 )
 

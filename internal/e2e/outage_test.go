@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -14,13 +15,23 @@ import (
 	"github.com/ackafter/ackafter/internal/servers"
 )
 
-func TestPostgreSQLAwayFor20Seconds(t *testing.T) {
+// outageVariable makes the outage longer than the 20 s that it has time for
+// otherwise: ACKAFTER_E2E_OUTAGE=60s.
+const outageVariable = "ACKAFTER_E2E_OUTAGE"
+
+func TestPostgreSQLOutage(t *testing.T) {
 	t.Parallel()
+	d := 20 * time.Second
+	if text := os.Getenv(outageVariable); text != "" {
+		var err error
+		d, err = time.ParseDuration(text)
+		require.NoError(t, err, outageVariable)
+	}
 	s := privatePostgreSQL(t)
-	survivesOutage(t, s, s.Stop, 20*time.Second)
+	survivesOutage(t, s, s.Stop, d)
 }
 
-func TestPostgreSQLKilled(t *testing.T) {
+func TestPostgreSQLOutageByKill(t *testing.T) {
 	t.Parallel()
 	s := privatePostgreSQL(t)
 	survivesOutage(t, s, s.Kill, time.Second)
@@ -47,6 +58,7 @@ func survivesOutage(t *testing.T, s *servers.PostgreSQL, end func(context.Contex
 	k.stop()
 	w.q.requireReady(0)
 	w.requireNoAttemptCounted()
+	require.Zero(t, w.setAside())
 	require.Equal(t, 1, w.log.count(linePaused), "lines that say paused")
 	require.Equal(t, 1, w.log.count(lineResumed), "lines that say resumed")
 	t.Logf("%d messages", len(sent))

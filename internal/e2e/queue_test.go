@@ -65,6 +65,17 @@ func (q *queue) ready() int {
 	return state.Messages
 }
 
+// awaitNoConsumer waits until the broker has noticed that a worker is gone, and
+// has taken back what that had.
+func (q *queue) awaitNoConsumer() {
+	q.t.Helper()
+	eventually(q.t, "the queue has no consumer", func() bool {
+		state, err := q.ch.QueueDeclarePassive(q.name, true, false, false, false, nil)
+		require.NoError(q.t, err)
+		return state.Consumers == 0
+	})
+}
+
 // requireReady waits until so many messages are ready. None is said only of a
 // worker that has stopped, and is then true at once: the broker takes back
 // what was not acknowledged before it answers a channel's close.

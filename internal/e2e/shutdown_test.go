@@ -1,3 +1,5 @@
+//go:build unix
+
 package e2e
 
 import (
@@ -6,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -95,4 +98,44 @@ func TestHandlerPastDrainTimeoutIsDeliveredAgain(t *testing.T) {
 	w.requireSettled("a")
 	k.stop()
 	w.requireNoAttemptCounted()
+}
+
+func TestShutdownOfSlowHandlersSetsNothingAside(t *testing.T) {
+	t.Parallel()
+	const n = 50
+	s := privatePostgreSQL(t) // the shared one has no 50 connections left
+	w := newWorldOn(t, s.URL(), amqpURL(t))
+	all := ids("m", n)
+	w.q.send(all...)
+	begun := make(chan struct{}, n)
+	effect := w.effect()
+	p := w.asideParts()
+	p.Workers, p.Attempts, p.DrainTimeout = n, 1, 10*time.Millisecond
+	p.RetryLater = []time.Duration{0}
+	p.Pool = func(c *pgxpool.Config) { c.MaxConns = n + 1 }
+	p.Handler = consumer.HandlerFunc[pgx.Tx](func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
+		if err := effect(ctx, tx, m); err != nil {
+			return err
+		}
+		begun <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	k := w.start(p)
+	for range n {
+		await(t, "all handlers are at work", begun)
+	}
+	k.stop()
+	w.requireNoTrace()
+	require.Zero(t, w.setAside())
+	require.Zero(t, w.log.count(lineAside))
+	w.q.requireReady(n)
+
+	p.Handler = effect
+	k = w.start(p)
+	w.requireSettled(all...)
+	k.stop()
+	w.requireNoAttemptCounted()
+	require.Zero(t, w.setAside())
+	w.q.requireReady(0)
 }

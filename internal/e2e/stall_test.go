@@ -172,6 +172,8 @@ func TestNetworkToRabbitMQStalls(t *testing.T) {
 	eventually(t, "the worker has resumed", func() bool { return k.Health().OK() })
 	w.q.send("after")
 	w.requireSettled(append(all, "after")...)
+	// What came again, of the lost connection, may be overtaken by what comes later.
+	eventually(t, "nothing is left", func() bool { return k.held() == 0 && w.q.ready() == 0 })
 	k.stop()
 	w.q.requireReady(0)
 	w.requireNoAttemptCounted()

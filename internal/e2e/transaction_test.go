@@ -128,7 +128,7 @@ func TestFailedAttemptsLeaveNothing(t *testing.T) {
 	}
 	var clean atomic.Int32
 	p := w.parts()
-	p.HandlerTimeout = 200 * time.Millisecond
+	p.HandlerTimeout, p.Attempts = 200*time.Millisecond, len(failures)+1
 	p.Handler = consumer.HandlerFunc[pgx.Tx](func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
 		if w.db.Processed(t) == 0 && w.effects() == 0 {
 			clean.Add(1)

@@ -56,7 +56,7 @@ func testTool(t *testing.T, tool tool, schema string) {
 	require.NoError(t, tool.up(ctx, database, schema))
 	require.NoError(t, migrations.Check(ctx, p, schema))
 	require.NoError(t, migrations.Apply(ctx, p, migrations.Config{Schema: schema}))
-	require.Equal(t, []string{"failed_messages", "let_go_messages", "processed_messages", "schema_version"}, tables(t, p, schema))
+	require.Equal(t, []string{"begun_attempts", "failed_messages", "let_go_messages", "processed_messages", "schema_version"}, tables(t, p, schema))
 	require.NoError(t, tool.up(ctx, database, schema), "a second run has nothing to do")
 
 	require.NoError(t, tool.down(ctx, database, schema))

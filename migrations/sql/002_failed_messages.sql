@@ -33,8 +33,8 @@ create table ackafter.failed_messages (
 create index failed_messages_due on ackafter.failed_messages (subscriber_id, next_attempt_at)
 	where next_attempt_at is not null;
 
--- Whether a message of a key stands before another one.
-create index failed_messages_order on ackafter.failed_messages (subscriber_id, message_key, sequence)
+-- Whether a message of a key stands before another one. A hash, since a key may be longer than an index takes.
+create index failed_messages_order on ackafter.failed_messages (subscriber_id, pg_catalog.sha256(message_key), sequence)
 	where message_key is not null;
 
 -- For operators: the oldest first, of all, of one subscriber, or of one reason. The message id is there to go on from a
