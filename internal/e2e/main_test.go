@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
 		os.Exit(childMain())
 	}
-	testmain.Need("DATABASE_URL", "AMQP_URL")
+	testmain.Need("DATABASE_URL", "AMQP_URL", "KAFKA_BROKERS")
 	waitTogether()
 	goleak.VerifyTestMain(m)
 }

@@ -17,11 +17,12 @@ import (
 	"github.com/ackafter/ackafter/internal/kafkatest"
 )
 
-// churnTime is how long TestChurn goes on. ACKAFTER_CHURN=1m makes it longer.
-func churnTime(t *testing.T) time.Duration {
-	text := os.Getenv("ACKAFTER_CHURN")
+// lasting returns how long a disturbance goes on: as the environment says, as in
+// ACKAFTER_CHURN=1m, or a short time.
+func lasting(t *testing.T, variable string, short time.Duration) time.Duration {
+	text := os.Getenv(variable)
 	if text == "" {
-		return 5 * time.Second
+		return short
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
@@ -42,7 +43,7 @@ func TestChurn(t *testing.T) {
 		churn.sent(request.(*kmsg.OffsetCommitRequest))
 		return nil, nil, false
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), churnTime(t))
+	ctx, cancel := context.WithTimeout(t.Context(), lasting(t, "ACKAFTER_CHURN", 5*time.Second))
 	defer cancel()
 	var all sync.WaitGroup
 	for range 3 {
