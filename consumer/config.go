@@ -105,6 +105,12 @@ type Config[Tx any] struct {
 	// means none.
 	RetryLater []time.Duration
 
+	// CrashLimit is after how many attempts in a row that ended their process, or
+	// were cut short with it, a message is set aside for good. It is higher than
+	// Attempts because whoever kills the process, by a power cut or for its
+	// memory, may hit a message that is innocent. Zero means 5.
+	CrashLimit int
+
 	// RetryPoll is how often the runner looks for messages whose next attempt
 	// is due. Zero means 1 s.
 	RetryPoll time.Duration
@@ -173,6 +179,9 @@ func (c Config[Tx]) withDefaults() Config[Tx] {
 		c.RetryLater = defaultRetryLater
 	}
 	setDefault(&c.RetryPoll, time.Second)
+	if c.CrashLimit == 0 {
+		c.CrashLimit = 5
+	}
 	c.Retry = c.Retry.withDefaults(100*time.Millisecond, 30*time.Second)
 	c.Probe = c.Probe.withDefaults(100*time.Millisecond, 5*time.Second)
 	if c.Logger == nil {
@@ -217,6 +226,7 @@ func (c Config[Tx]) validate() error {
 		v.add("KeepOrder", "needs an inbox that is an OrderInbox, and is given a %T", c.Inbox)
 	}
 	v.notNegative("Horizon", int64(c.Horizon))
+	v.notNegative("CrashLimit", int64(c.CrashLimit))
 	v.notNegative("RetryPoll", int64(c.RetryPoll))
 	v.check("Retry", c.Retry.validate())
 	v.check("Probe", c.Probe.validate())

@@ -30,15 +30,15 @@ type CrashInbox interface {
 type crashWatch struct {
 	inbox  CrashInbox // nil when the inbox is none
 	runner string
-	limit  int // how many attempts may have ended their process
+	limit  int // after how many crashes a message is set aside
 
 	// alone is held for writing while a message is handled that was in a
 	// handler when a process ended, so that another crash shows whose it is.
 	alone sync.RWMutex
 }
 
-func newCrashWatch(inbox any, runner string, attempts int) *crashWatch {
-	w := &crashWatch{runner: runner, limit: max(1, attempts-1)}
+func newCrashWatch(inbox any, runner string, limit int) *crashWatch {
+	w := &crashWatch{runner: runner, limit: limit}
 	w.inbox, _ = inbox.(CrashInbox)
 	return w
 }
@@ -68,8 +68,9 @@ func (s *streamRun[Tx]) try(ctx context.Context, session Session[Tx], p pass, t 
 	if res, ok := s.note(ctx, t, true); !ok {
 		return res
 	}
-	if t.crashes >= w.limit {
-		return result{fate: rejected, reason: ReasonCrash, err: crashed(t.crashes + 1)}
+	// The first attempt was not noted: the message had not been delivered before.
+	if crashes := t.crashes + 1; crashes >= w.limit {
+		return result{fate: rejected, reason: ReasonCrash, err: crashed(crashes)}
 	}
 	return r.attempt(ctx, session, p, t.ms[:], nil)
 }

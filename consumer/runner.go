@@ -51,7 +51,7 @@ func New[Tx any](cfg Config[Tx]) (*Runner[Tx], error) {
 		transactions: newSemaphore(cfg.MaxTransactions),
 		lifecycle:    lifecycle{since: time.Now()},
 	}
-	r.crashes = newCrashWatch(cfg.Inbox, rand.Text(), cfg.Attempts)
+	r.crashes = newCrashWatch(cfg.Inbox, rand.Text(), cfg.CrashLimit)
 	if cfg.KeepOrder {
 		r.order = cfg.Inbox.(OrderInbox[Tx])
 	}

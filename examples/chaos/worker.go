@@ -102,6 +102,7 @@ func newRunner(c workerConfig, fp *failpoint, pool *pgxpool.Pool) (*consumer.Run
 		MessageID:    fp.messageID,
 		Handler:      consumer.JSON(ledger{c.Schema}.apply),
 		Workers:      handlers,
+		CrashLimit:   1000,                    // here, the messages are innocent
 		DrainTimeout: 1500 * time.Millisecond, // less than a Kafka group waits here
 	})
 }

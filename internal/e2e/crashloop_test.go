@@ -14,7 +14,7 @@ import (
 )
 
 // One message among a thousand ends whatever process handles it. It is set aside
-// after three times, and no other message is.
+// after five times, and no other message is.
 func TestCrashLoop(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -38,9 +38,9 @@ func TestCrashLoop(t *testing.T) {
 			default:
 			}
 		}
-		return w.effects() == n-1 && w.setAside() == 1 && crashes >= 3
+		return w.effects() == n-1 && w.setAside() == 1 && crashes >= 5
 	})
-	require.Equal(t, 3, crashes, "attempts at the message")
+	require.Equal(t, 5, crashes, "attempts at the message")
 	require.Equal(t, poison+" crash", w.setAsideMessage())
 	eventually(t, "nothing is left to suspect", func() bool {
 		return w.db.Int(t, "select count(*) from %s.begun_attempts where message_id <> $1", poison) == 0
@@ -65,7 +65,7 @@ func TestCrashLoopOfAMessageSetAside(t *testing.T) {
 		Message: &consumer.Message{ID: "a"}, Reason: consumer.ReasonFailed, Error: "no", Attempts: 3,
 	})
 	require.NoError(t, err)
-	for range 2 {
+	for range 5 {
 		c := w.startChild(childSpec{Poison: "a"})
 		require.Equal(t, exitPoisoned, c.exitCode())
 		// What a crash has taken comes back only after a while.
