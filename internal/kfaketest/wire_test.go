@@ -292,19 +292,32 @@ func TestCompacted(t *testing.T) {
 	topic := kafkatest.New(t, c.ListenAddrs(), 1)
 	topic.Configure("cleanup.policy", "compact")
 	topic.Configure("segment.ms", "1")
-	for i := range 20 {
-		topic.Write(0, 0, kafkago.Message{Key: fmt.Append(nil, i%3), Value: fmt.Append(nil, i)})
+	for i := 0; i < 20; i += 5 { // of each batch some are left, or none
+		batch := make([]kafkago.Message, 5)
+		for j := range batch {
+			key := fmt.Append(nil, i+j)
+			if i == 5 || j%2 == 1 {
+				key = []byte("only the last is left")
+			}
+			batch[j] = kafkago.Message{Key: key, Value: fmt.Append(nil, i+j)}
+		}
+		topic.Write(0, 0, batch...)
 	}
 	c.Compact()
-	w := kafkatest.Start(t, topic.Config())
-	last := int64(-1)
-	for last < 19 {
+	config := topic.Config()
+	config.FetchBytes = 1 // a batch for each answer
+	w := kafkatest.Start(t, config)
+	last, n := int64(-1), 0
+	for ; last < 19; n++ {
 		d := w.Next()
 		if offsetOf(d) <= last {
 			t.Fatalf("%s comes after %d", d.Position, last)
 		}
 		last = offsetOf(d)
 		d.Ack()
+	}
+	if n > 15 {
+		t.Errorf("%d of 20 messages are left: that is no test of compaction", n)
 	}
 	kafkatest.Eventually(t, "all is committed", func() bool { return topic.Committed(0) == 20 })
 }
