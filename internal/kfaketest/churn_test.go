@@ -3,6 +3,7 @@ package kfaketest
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -72,7 +73,7 @@ func TestChurn(t *testing.T) {
 	handled := churn.handledOnce()
 
 	// The last member gets what is left.
-	churn.finish(kafkatest.Start(t, churn.config(&kafkatest.Cutter{})), published)
+	churn.finish(published)
 	churn.mu.Lock()
 	defer churn.mu.Unlock()
 	t.Logf("%d messages, %d of them handled during the churn, %d more than once, %d members, %d commits",
@@ -231,16 +232,58 @@ func (c *churn) sample(ctx context.Context) {
 	}
 }
 
-// finish lets the last member handle what is left.
-func (c *churn) finish(w *kafkatest.Worker, published int) {
-	kafkatest.Eventually(c.t, "the last member owns all partitions", func() bool { return len(w.Source.Partitions()) == partitions })
-	for {
-		if c.handledOnce() >= published {
+// finish lets a last member handle what is left.
+func (c *churn) finish(published int) {
+	source, err := kafka.New(c.config(&kafkatest.Cutter{}))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(c.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- source.Run(ctx, c.serveQuickly) }()
+	for ; c.left(source) > 0; pause(ctx, 10*time.Millisecond) {
+		before := c.left(source)
+		kafkatest.Eventually(c.t, "the last member gets on", func() bool { return c.left(source) < before })
+	}
+	stop()
+	if err := <-done; err != nil {
+		c.t.Errorf("Run: %v", err)
+	}
+	for i := range published {
+		if c.handled[fmt.Sprint(i)] == 0 {
+			c.t.Errorf("message %d is lost, of %d; %d were handled", i, published, len(c.handled))
 			return
 		}
-		d := w.Next()
-		c.handle(d.Message)
-		d.Ack()
+	}
+}
+
+// left returns how many messages are not settled: very many while a partition
+// is not assigned, or its end is not known.
+func (c *churn) left(source *kafka.Source) (n int64) {
+	all := source.Partitions()
+	for _, p := range all {
+		if n += p.HighWatermark - p.Settled; p.HighWatermark < 0 {
+			return math.MaxInt64
+		}
+	}
+	if len(all) != partitions {
+		return math.MaxInt64
+	}
+	return n
+}
+
+func (c *churn) serveQuickly(ctx context.Context, s consumer.Stream) error {
+	for {
+		ms, err := s.Next(ctx, 100)
+		if err != nil {
+			return nil
+		}
+		for _, m := range ms {
+			c.handle(m)
+		}
+		if err := s.Ack(ctx, ms...); err != nil {
+			return nil
+		}
 	}
 }
 
