@@ -61,7 +61,7 @@ func TestBufferIsBounded(t *testing.T) {
 		f := newBuffer(2 * batchHeader)
 		pushed := 0
 		go func() {
-			for f.push(t.Context(), &batch{}) == nil {
+			for pushed < 10 && f.push(t.Context(), &batch{}) == nil {
 				pushed++
 			}
 		}()
