@@ -3,6 +3,7 @@ package kfaketest
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -43,12 +44,18 @@ func TestChurn(t *testing.T) {
 		churn.sent(request.(*kmsg.OffsetCommitRequest))
 		return nil, nil, false
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), lasting(t, "ACKAFTER_CHURN", 5*time.Second))
+	duration := lasting(t, "ACKAFTER_CHURN", 5*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var all sync.WaitGroup
-	for range 3 {
-		all.Go(func() { churn.members(ctx) })
+	for i := range 3 {
+		all.Go(func() { churn.members(ctx, time.Second<<i) })
 	}
+	all.Go(func() {
+		defer cancel()
+		pause(ctx, duration)
+		churn.untilWorked(ctx)
+	})
 	all.Go(func() {
 		for ctx.Err() == nil {
 			if err := c.MoveTopicPartition(topic.Name, rand.Int32N(partitions), rand.Int32N(3)); err != nil {
@@ -60,12 +67,17 @@ func TestChurn(t *testing.T) {
 	all.Go(func() { churn.sample(ctx) })
 	published := churn.publish(ctx)
 	all.Wait()
+	if !churn.worked() {
+		t.Error("the members have handled too little: this tests nothing")
+	}
+	handled := churn.handledOnce()
 
 	// The last member gets what is left.
-	churn.finish(kafkatest.Start(t, churn.config(&kafkatest.Cutter{})), published)
+	churn.finish(published)
 	churn.mu.Lock()
 	defer churn.mu.Unlock()
-	t.Logf("%d messages, %d handled more than once, %d members, %d commits", published, churn.repeated(published), churn.count, churn.commits)
+	t.Logf("%d messages, %d of them handled during the churn, %d more than once, %d members, %d commits",
+		published, handled, churn.repeated(published), churn.count, churn.commits)
 }
 
 const partitions = 6
@@ -76,9 +88,41 @@ type churn struct {
 
 	mu        sync.Mutex
 	handled   map[string]int
+	repeats   int
 	count     int // members
 	commits   int
 	committed map[[2]any]int64 // by generation and partition
+}
+
+// untilWorked waits until the members have worked, or for too long.
+func (c *churn) untilWorked(ctx context.Context) {
+	for end := time.Now().Add(kafkatest.Limit); !c.worked() && time.Now().Before(end) && ctx.Err() == nil; {
+		pause(ctx, 10*time.Millisecond)
+	}
+}
+
+// worked tells whether the members have handled much, of which something came
+// again.
+func (c *churn) worked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.handled) >= 2000 && c.repeats > 0
+}
+
+func (c *churn) handledOnce() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.handled)
+}
+
+// handle is the commit in the database.
+func (c *churn) handle(m *consumer.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	body := string(m.Body)
+	if c.handled[body]++; c.handled[body] > 1 {
+		c.repeats++
+	}
 }
 
 // sent sees every commit on its way: within one generation they only rise.
@@ -100,14 +144,19 @@ func (c *churn) sent(request *kmsg.OffsetCommitRequest) {
 func (c *churn) config(wire *kafkatest.Cutter) kafka.Config {
 	config := c.topic.Config()
 	config.Dial = wire.Dial
-	config.SessionTimeout, config.RebalanceTimeout = 500*time.Millisecond, time.Second
-	config.CloseTimeout = 100 * time.Millisecond
+	// Quick, else there would be nothing but rebalances. And a member that waits
+	// for others to join must not reach its session timeout: kfake, unlike Kafka,
+	// forgets it then, and never answers.
+	config.SessionTimeout, config.RebalanceTimeout = 600*time.Millisecond, 200*time.Millisecond
+	config.HeartbeatInterval = 20 * time.Millisecond
+	config.RequestTimeout, config.CloseTimeout = 2*time.Second, 100*time.Millisecond
 	config.Window = 50
 	return config
 }
 
-// members is one member after the other, each of which leaves or is killed.
-func (c *churn) members(ctx context.Context) {
+// members is one member after the other, each of which leaves or is killed
+// before limit.
+func (c *churn) members(ctx context.Context, limit time.Duration) {
 	for ctx.Err() == nil {
 		c.mu.Lock()
 		c.count++
@@ -118,7 +167,7 @@ func (c *churn) members(ctx context.Context) {
 			c.t.Error(err)
 			return
 		}
-		life, end := context.WithTimeout(ctx, time.Duration(rand.IntN(1000))*time.Millisecond)
+		life, end := context.WithTimeout(ctx, rand.N(limit))
 		if rand.IntN(2) == 0 {
 			context.AfterFunc(life, wire.Kill)
 		}
@@ -138,12 +187,10 @@ func (c *churn) serve(ctx context.Context, s consumer.Stream) error {
 		}
 		rand.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
 		for _, m := range ms {
-			if rand.IntN(100) == 0 {
+			if rand.IntN(20) == 0 {
 				pause(ctx, 20*time.Millisecond)
 			}
-			c.mu.Lock()
-			c.handled[string(m.Body)]++ // the commit in the database
-			c.mu.Unlock()
+			c.handle(m)
 			if err := s.Ack(ctx, m); err != nil {
 				return nil
 			}
@@ -185,21 +232,58 @@ func (c *churn) sample(ctx context.Context) {
 	}
 }
 
-// finish lets the last member handle what is left.
-func (c *churn) finish(w *kafkatest.Worker, published int) {
-	kafkatest.Eventually(c.t, "the last member owns all partitions", func() bool { return len(w.Source.Partitions()) == partitions })
-	for {
-		c.mu.Lock()
-		n := len(c.handled)
-		c.mu.Unlock()
-		if n >= published {
+// finish lets a last member handle what is left.
+func (c *churn) finish(published int) {
+	source, err := kafka.New(c.config(&kafkatest.Cutter{}))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(c.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- source.Run(ctx, c.serveQuickly) }()
+	for ; c.left(source) > 0; pause(ctx, 10*time.Millisecond) {
+		before := c.left(source)
+		kafkatest.Eventually(c.t, "the last member gets on", func() bool { return c.left(source) < before })
+	}
+	stop()
+	if err := <-done; err != nil {
+		c.t.Errorf("Run: %v", err)
+	}
+	for i := range published {
+		if c.handled[fmt.Sprint(i)] == 0 {
+			c.t.Errorf("message %d is lost, of %d; %d were handled", i, published, len(c.handled))
 			return
 		}
-		d := w.Next()
-		c.mu.Lock()
-		c.handled[string(d.Body)]++
-		c.mu.Unlock()
-		d.Ack()
+	}
+}
+
+// left returns how many messages are not settled: very many while a partition
+// is not assigned, or its end is not known.
+func (c *churn) left(source *kafka.Source) (n int64) {
+	all := source.Partitions()
+	for _, p := range all {
+		if n += p.HighWatermark - p.Settled; p.HighWatermark < 0 {
+			return math.MaxInt64
+		}
+	}
+	if len(all) != partitions {
+		return math.MaxInt64
+	}
+	return n
+}
+
+func (c *churn) serveQuickly(ctx context.Context, s consumer.Stream) error {
+	for {
+		ms, err := s.Next(ctx, 100)
+		if err != nil {
+			return nil
+		}
+		for _, m := range ms {
+			c.handle(m)
+		}
+		if err := s.Ack(ctx, ms...); err != nil {
+			return nil
+		}
 	}
 }
 

@@ -108,18 +108,52 @@ func TestLostCommitReply(t *testing.T) {
 	}
 }
 
-// A commit is refused because its generation has ended. That ends nothing.
+// A commit is refused because its generation has ended. That ends nothing, is
+// no failure, and is not taken for a commit.
 func TestFencedCommit(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	topic := kafkatest.New(t, c.ListenAddrs(), 1)
 	topic.Send(0, "a", "b")
-	var refused atomic.Int32
+	fence := newFence(c)
+	refusedAgain := func() {
+		t.Helper()
+		before := fence.refused.Load()
+		kafkatest.Eventually(t, "a commit is refused again and again", func() bool { return fence.refused.Load() >= before+3 })
+	}
+	fence.up.Store(true)
+	w := kafkatest.Start(t, topic.Config())
+	refusedAgain()
+	fence.up.Store(false)
+	kafkatest.Eventually(t, "the beginning is committed", func() bool { return topic.Committed(0) == 0 })
+	kafkatest.Eventually(t, "healthy", func() bool { return w.Source.Health() == nil })
+	fence.up.Store(true)
+	w.Want("a", "b")
+	refusedAgain()
+	if err := w.Source.Health(); err != nil {
+		t.Errorf("Health: %v", err)
+	}
+	if p := w.Source.Partitions(); len(p) != 1 || p[0].Settled != 2 || p[0].Committed != 0 {
+		t.Errorf("the partition is %+v, want 2 settled and 0 committed", p)
+	}
+	fence.up.Store(false)
+	kafkatest.Eventually(t, "it is committed later", func() bool { return topic.Committed(0) == 2 })
+}
+
+// fence refuses commits while it is up.
+type fence struct {
+	up      atomic.Bool
+	refused atomic.Int32
+}
+
+func newFence(c *kfake.Cluster) *fence {
+	f := &fence{}
 	c.ControlKey(int16(kmsg.OffsetCommit), func(request kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
-		if refused.Add(1) > 5 {
+		if !f.up.Load() {
 			return nil, nil, false
 		}
+		f.refused.Add(1)
 		res := request.ResponseKind().(*kmsg.OffsetCommitResponse)
 		for _, rt := range request.(*kmsg.OffsetCommitRequest).Topics {
 			t := kmsg.NewOffsetCommitResponseTopic()
@@ -133,12 +167,7 @@ func TestFencedCommit(t *testing.T) {
 		}
 		return res, nil, true
 	})
-	w := kafkatest.Start(t, topic.Config())
-	w.Want("a", "b")
-	kafkatest.Eventually(t, "it is committed later", func() bool { return topic.Committed(0) == 2 })
-	if err := w.Source.Health(); err != nil {
-		t.Errorf("Health: %v", err)
-	}
+	return f
 }
 
 // The coordinator is away for a while: nothing ends, and Health says so.
@@ -149,6 +178,7 @@ func TestCoordinatorGone(t *testing.T) {
 	topic.Send(0, "a")
 	w := kafkatest.Start(t, topic.Config())
 	w.Want("a")
+	kafkatest.Eventually(t, "it is committed", func() bool { return topic.Committed(0) == 1 })
 	var away atomic.Bool
 	away.Store(true)
 	for _, key := range []kmsg.Key{kmsg.Heartbeat, kmsg.FindCoordinator} {
@@ -263,19 +293,32 @@ func TestCompacted(t *testing.T) {
 	topic := kafkatest.New(t, c.ListenAddrs(), 1)
 	topic.Configure("cleanup.policy", "compact")
 	topic.Configure("segment.ms", "1")
-	for i := range 20 {
-		topic.Write(0, 0, kafkago.Message{Key: fmt.Append(nil, i%3), Value: fmt.Append(nil, i)})
+	for i := 0; i < 20; i += 5 { // of each batch some are left, or none
+		batch := make([]kafkago.Message, 5)
+		for j := range batch {
+			key := fmt.Append(nil, i+j)
+			if i == 5 || j%2 == 1 {
+				key = []byte("only the last is left")
+			}
+			batch[j] = kafkago.Message{Key: key, Value: fmt.Append(nil, i+j)}
+		}
+		topic.Write(0, 0, batch...)
 	}
 	c.Compact()
-	w := kafkatest.Start(t, topic.Config())
-	last := int64(-1)
-	for last < 19 {
+	config := topic.Config()
+	config.FetchBytes = 1 // a batch for each answer
+	w := kafkatest.Start(t, config)
+	last, n := int64(-1), 0
+	for ; last < 19; n++ {
 		d := w.Next()
 		if offsetOf(d) <= last {
 			t.Fatalf("%s comes after %d", d.Position, last)
 		}
 		last = offsetOf(d)
 		d.Ack()
+	}
+	if n > 15 {
+		t.Errorf("%d of 20 messages are left: that is no test of compaction", n)
 	}
 	kafkatest.Eventually(t, "all is committed", func() bool { return topic.Committed(0) == 20 })
 }
