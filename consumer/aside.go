@@ -36,7 +36,7 @@ func (s *streamRun[Tx]) setAside(ctx context.Context, t *task, p pass) {
 		}
 		var acks limit.Timer
 		defer acks.Stop()
-		s.acknowledge(ctx, t, verdict, &acks)
+		s.acknowledge(ctx, []*task{t}, []*Message{t.m}, []Verdict{verdict}, &acks)
 	case ctx.Err() != nil:
 		r.gate.leave(p)
 	case errors.Is(err, ErrContention):

@@ -21,63 +21,117 @@ const (
 	fatal                 // the runner cannot go on
 )
 
-// result is the outcome of one attempt.
+// result is the outcome of one attempt, at a message or at a batch.
 type result struct {
-	fate    fate
-	verdict Verdict // when settled
-	err     error   // when not
-	final   bool    // when failed: trying again does not help
-	reason  Reason  // when rejected
+	fate     fate
+	verdicts []Verdict // when settled
+	err      error     // when not
+	final    bool      // when failed: trying again does not help
+	reason   Reason    // when rejected
+	culprit  *Message  // of a batch; nil where nobody knows
 }
 
-// attempt claims a message, and handles it when it is new. next may give the
-// message that the session is going to get next.
+// attempt claims messages, and handles those that are new. next may give those
+// that the session is going to get next.
 func (r *Runner[Tx]) attempt(ctx context.Context, session Session[Tx], p pass, ms []*Message, next func() []*Message) result {
 	t := trial[Tx]{runner: r, pass: p}
 	verdicts, err := session.Process(ctx, ms, func(ctx context.Context, tx Tx, fresh []*Message) error {
-		if len(fresh) != 1 {
-			return fmt.Errorf("the inbox called apply with %d messages for one", len(fresh))
+		if len(fresh) == 0 || len(fresh) > len(ms) {
+			return fmt.Errorf("the inbox called apply with %d messages for %d", len(fresh), len(ms))
 		}
-		if err := r.late(fresh[0]); err != nil {
+		if err := r.admit(ctx, tx, fresh); err != nil {
 			return err
 		}
-		if err := r.behind(ctx, tx, fresh[0]); err != nil {
-			return err
+		err := t.run(ctx, tx, fresh)
+		if len(fresh) == 1 && len(ms) > 1 {
+			return Blame(fresh[0], err)
 		}
-		return t.run(ctx, tx, fresh[0])
+		return err
 	}, next)
+	if err == nil {
+		return judge(ms, verdicts)
+	}
+	res := t.judge(ctx, err)
 	switch {
 	case errors.Is(err, errBehind) && t.own == nil:
-		return result{fate: rejected, reason: ReasonBehind, err: errBehind}
+		res = result{fate: rejected, reason: ReasonBehind, err: errBehind}
 	case errors.Is(err, errLate) && t.own == nil:
-		return result{fate: rejected, reason: ReasonLate, err: err}
-	case err != nil:
-		return t.judge(ctx, err)
+		res = result{fate: rejected, reason: ReasonLate, err: err}
 	}
-	return judge(verdicts)
+	res.culprit = Blamed(err)
+	return res
+}
+
+// admit returns an error for a message that must not be applied although it is
+// new.
+func (r *Runner[Tx]) admit(ctx context.Context, tx Tx, fresh []*Message) error {
+	for _, m := range fresh {
+		if err := r.late(m); err != nil {
+			return Blame(m, err)
+		}
+		if err := r.behind(ctx, tx, m); err != nil {
+			return Blame(m, err)
+		}
+	}
+	return nil
 }
 
 // trial is one run of the handler, and what it is to be judged by.
 type trial[Tx any] struct {
 	runner   *Runner[Tx]
 	pass     pass
+	several  bool  // messages
 	own      error // what the handler returned
 	timedOut error // that, and that it was cut short
 	closings int64 // of the gate, when the handler began
 }
 
-func (t *trial[Tx]) run(ctx context.Context, tx Tx, m *Message) error {
+func (t *trial[Tx]) run(ctx context.Context, tx Tx, fresh []*Message) error {
 	r := t.runner
 	r.databaseAnswered(t.pass)
 	t.closings = r.gate.closings.Load()
+	t.several = len(fresh) > 1
 	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.HandlerTimeout, ErrHandlerTimeout)
 	defer cancel()
-	t.own = r.call(ctx, tx, m)
+	t.own = r.apply(ctx, tx, fresh)
 	if ctx.Err() != nil { // whatever the handler says: it was cut short
 		t.timedOut = errors.Join(context.Cause(ctx), t.own)
 		return t.timedOut
 	}
 	return t.own
+}
+
+// apply calls the handler, and sends what it has gathered.
+func (r *Runner[Tx]) apply(ctx context.Context, tx Tx, fresh []*Message) error {
+	batch, _ := any(tx).(BatchTx[Tx])
+	if err := r.applyAll(ctx, tx, batch, fresh); err != nil || batch == nil {
+		return err
+	}
+	if err := batch.Flush(ctx); err != nil {
+		return r.policy.classify(err)
+	}
+	return nil
+}
+
+func (r *Runner[Tx]) applyAll(ctx context.Context, tx Tx, batch BatchTx[Tx], fresh []*Message) error {
+	if len(fresh) == 1 {
+		return r.call(func() error { return r.handler.Handle(ctx, tx, fresh[0]) })
+	}
+	if r.cfg.Batch != nil {
+		return r.call(func() error { return r.cfg.Batch.HandleBatch(ctx, tx, fresh) })
+	}
+	for _, m := range fresh {
+		if batch != nil {
+			tx = batch.For(m)
+		}
+		if err := r.call(func() error { return r.handler.Handle(ctx, tx, m) }); err != nil {
+			return Blame(m, err)
+		}
+		if ctx.Err() != nil {
+			return nil // the time of the batch is over
+		}
+	}
+	return nil
 }
 
 // judge tells what follows from err, which is what became of run.
@@ -91,7 +145,7 @@ func (t *trial[Tx]) judge(ctx context.Context, err error) result {
 		return result{fate: cut, err: err}
 	case says(ErrOutage): // also a handler that hung because of it
 		return result{fate: away, err: err}
-	case t.timedOut != nil && t.wasAway(): // and back before anyone could ask it
+	case t.timedOut != nil && (t.several || t.wasAway()): // and back before anyone could ask it
 		return result{fate: contended, err: t.timedOut}
 	case t.timedOut != nil:
 		return result{fate: failed, err: t.timedOut}
@@ -113,28 +167,26 @@ var ErrMismatch = errors.New("another message was processed under this id; " +
 	"the producer reuses ids, or Config.Hash chooses something that changes from delivery to delivery")
 
 // judge settles only what the inbox says is settled, in so many words.
-func judge(verdicts []Verdict) result {
-	if len(verdicts) != 1 {
-		return result{fate: fatal, err: fmt.Errorf("the inbox returned %d verdicts for one message", len(verdicts))}
+func judge(ms []*Message, verdicts []Verdict) result {
+	if len(verdicts) != len(ms) {
+		return result{fate: fatal, err: fmt.Errorf("the inbox returned %d verdicts for %d messages", len(verdicts), len(ms))}
 	}
-	switch v := verdicts[0]; v {
-	case Processed, Duplicate:
-		return result{fate: settled, verdict: v}
-	case Mismatch:
-		return result{fate: rejected, reason: ReasonMismatch, err: ErrMismatch}
-	default:
-		return result{fate: fatal, err: fmt.Errorf("the inbox returned an unknown verdict: %d", v)}
+	for _, v := range verdicts {
+		if v != Processed && v != Duplicate && v != Mismatch {
+			return result{fate: fatal, err: fmt.Errorf("the inbox returned an unknown verdict: %d", v)}
+		}
 	}
+	return result{fate: settled, verdicts: verdicts}
 }
 
-// call runs the handler, and makes an error of its panic.
-func (r *Runner[Tx]) call(ctx context.Context, tx Tx, m *Message) (err error) {
+// call runs a handler, and makes an error of its panic.
+func (r *Runner[Tx]) call(handle func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	return r.policy.classify(r.handler.Handle(ctx, tx, m))
+	return r.policy.classify(handle())
 }
 
 // contentionLimit is how often in a row a message may lose to rivals before

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Config configures a Runner. Subscriber, Source, Inbox and Handler are
-// required; every other field has a default that is safe.
+// Config configures a Runner. Subscriber, Source, Inbox, and Handler or Batch,
+// are required; every other field has a default that is safe.
 type Config[Tx any] struct {
 	// Subscriber names the subscription in processed_messages: a message is
 	// processed once per subscriber. All that runs under one name shares one
@@ -27,10 +27,14 @@ type Config[Tx any] struct {
 	// Inbox is where their effects and the proof of them go.
 	Inbox Inbox[Tx]
 
-	// Handler applies one message.
+	// Handler applies one message. Exactly one of Handler and Batch is set.
 	Handler Handler[Tx]
 
-	// Middleware wraps Handler; the first is the outermost. Nil means none.
+	// Batch applies several messages at once.
+	Batch BatchHandler[Tx]
+
+	// Middleware wraps Handler; the first is the outermost. It cannot wrap
+	// Batch. Nil means none.
 	Middleware []Middleware[Tx]
 
 	// MessageID tells a message's identity. The same id delivered again is a
@@ -50,6 +54,17 @@ type Config[Tx any] struct {
 	// with one key are handled one after the other all the same. Zero means 1.
 	Workers int
 
+	// MaxBatch is how many messages a worker may handle in one transaction, which
+	// is called group commit. It takes those that are already there, and never
+	// waits for more, so a higher number costs an idle system nothing. Each
+	// message still takes effect once. But a batch that fails is rolled back
+	// and handled again in smaller ones, down to single messages, before
+	// anything counts as an attempt: what a handler does outside its
+	// transaction is repeated then. HandlerTimeout limits a whole batch, and
+	// one that exceeds it is handled in smaller ones, too. Zero means 1 with
+	// Handler, and 100 with Batch.
+	MaxBatch int
+
 	// MaxTransactions is how many transactions may be open at once, over all
 	// streams of this runner. Zero means as many as the inbox can carry (for
 	// PostgreSQL one less than the pool's size).
@@ -58,7 +73,8 @@ type Config[Tx any] struct {
 	// Buffer is how many messages of one stream may be with this runner,
 	// delivered and not yet settled. It bounds memory. Those that wait for
 	// their next attempt, or behind one with their key, count: when they fill
-	// it, the stream stands still. Zero means 256, and at least Workers.
+	// it, the stream stands still. Zero means 256, and at least twice what the
+	// workers handle at once.
 	Buffer int
 
 	// HandlerTimeout limits one attempt of the handler. A handler without a
@@ -149,6 +165,9 @@ type Config[Tx any] struct {
 	Logger *slog.Logger
 }
 
+// defaultMaxBatch is past what a larger batch gains.
+const defaultMaxBatch = 100
+
 // maxSubscriberBytes is what the column subscriber_id takes.
 const maxSubscriberBytes = 255
 
@@ -164,8 +183,14 @@ func (c Config[Tx]) withDefaults() Config[Tx] {
 	if c.Workers == 0 {
 		c.Workers = 1
 	}
+	if c.MaxBatch == 0 {
+		c.MaxBatch = 1
+		if c.Batch != nil {
+			c.MaxBatch = defaultMaxBatch
+		}
+	}
 	if c.Buffer == 0 {
-		c.Buffer = max(256, c.Workers)
+		c.Buffer = max(256, 2*c.Workers*c.MaxBatch)
 	}
 	setDefault(&c.HandlerTimeout, 30*time.Second)
 	setDefault(&c.AckTimeout, 10*time.Second)
@@ -202,16 +227,15 @@ func (c Config[Tx]) validate() error {
 	v.check("Subscriber", CheckSubscriber(c.Subscriber))
 	v.part("Source", c.Source)
 	v.part("Inbox", c.Inbox)
-	v.part("Handler", c.Handler)
-	for i, m := range c.Middleware {
-		if m == nil {
-			v.add(fmt.Sprintf("Middleware[%d]", i), "is nil")
-		}
-	}
+	c.validateHandler(&v)
 	v.notNegative("Workers", int64(c.Workers))
 	v.notNegative("MaxTransactions", int64(c.MaxTransactions))
+	v.notNegative("MaxBatch", int64(c.MaxBatch))
 	if c.Buffer < c.Workers {
 		v.add("Buffer", "must hold at least one message for each of the %d workers, is %d", c.Workers, c.Buffer)
+	}
+	if c.MaxBatch > 1 && c.Buffer < c.MaxBatch {
+		v.add("Buffer", "must hold at least MaxBatch (%d), is %d", c.MaxBatch, c.Buffer)
 	}
 	v.notNegative("HandlerTimeout", int64(c.HandlerTimeout))
 	v.notNegative("AckTimeout", int64(c.AckTimeout))
@@ -231,6 +255,25 @@ func (c Config[Tx]) validate() error {
 	v.check("Retry", c.Retry.validate())
 	v.check("Probe", c.Probe.validate())
 	return errors.Join(v...)
+}
+
+func (c Config[Tx]) validateHandler(v *mistakes) {
+	if isNil(c.Batch) {
+		v.part("Handler", c.Handler)
+	} else {
+		v.part("Batch", c.Batch)
+		if !isNil(c.Handler) {
+			v.add("Batch", "is set, and so is Handler: which of them is it to be?")
+		}
+		if len(c.Middleware) > 0 {
+			v.add("Middleware", "cannot wrap Batch: let that do it")
+		}
+	}
+	for i, m := range c.Middleware {
+		if m == nil {
+			v.add(fmt.Sprintf("Middleware[%d]", i), "is nil")
+		}
+	}
 }
 
 // mistakes collects what is wrong with a Config.

@@ -127,7 +127,7 @@ func TestDefaults(t *testing.T) {
 		require.NotNil(t, in.plan.Warn)
 		in.plan.Warn = nil
 		require.Equal(t, consumer.Plan{
-			Subscriber: "billing", Transactions: 7, Workers: 1,
+			Subscriber: "billing", Transactions: 7, Workers: 1, MaxBatch: 1,
 			HandlerTimeout: 30 * time.Second, DrainTimeout: 15 * time.Second,
 		}, in.plan)
 	})

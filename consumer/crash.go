@@ -52,13 +52,13 @@ func crashed(times int) error {
 	return fmt.Errorf("%w, %d times in a row: look for the cause (memory? os.Exit?), and then retry it or let it go", errCrash, times)
 }
 
-// try is attempt, for a message that may have ended a process before as for one
-// that has not. The former is noted only when it is its turn: while it waits, it
-// must not be blamed for another's crash.
-func (s *streamRun[Tx]) try(ctx context.Context, session Session[Tx], p pass, t *task, next func() []*Message) result {
-	r, w := s.runner, s.runner.crashes
+// try is attempt, for a message that may have ended a process before as for a
+// batch of those that have not. The former is noted only when it is its turn:
+// while it waits, it must not be blamed for another's crash.
+func (s *streamRun[Tx]) try(ctx context.Context, session Session[Tx], p pass, b *batch, next func() []*Message) result {
+	r, w, t := s.runner, s.runner.crashes, b.tasks[0]
 	if t.crashes == 0 {
-		res, begun := s.tryAmongOthers(ctx, session, p, t, next)
+		res, begun := s.tryAmongOthers(ctx, session, p, b, next)
 		if begun {
 			return res
 		}
@@ -72,14 +72,14 @@ func (s *streamRun[Tx]) try(ctx context.Context, session Session[Tx], p pass, t 
 	if crashes := t.crashes + 1; crashes >= w.limit {
 		return result{fate: rejected, reason: ReasonCrash, err: crashed(crashes)}
 	}
-	return r.attempt(ctx, session, p, t.ms[:], nil)
+	return r.attempt(ctx, session, p, b.ms, nil)
 }
 
 // tryAmongOthers does not begin when the message is found to have been in a
 // handler when a process ended.
-func (s *streamRun[Tx]) tryAmongOthers(ctx context.Context, session Session[Tx], p pass, t *task,
+func (s *streamRun[Tx]) tryAmongOthers(ctx context.Context, session Session[Tx], p pass, b *batch,
 	next func() []*Message) (res result, begun bool) {
-	w := s.runner.crashes
+	w, t := s.runner.crashes, b.tasks[0]
 	w.alone.RLock()
 	defer w.alone.RUnlock()
 	if res, ok := s.note(ctx, t, false); !ok {
@@ -91,7 +91,7 @@ func (s *streamRun[Tx]) tryAmongOthers(ctx context.Context, session Session[Tx],
 	if t.noted {
 		next = nil // the session is closed before the end of the attempt is noted
 	}
-	return s.runner.attempt(ctx, session, p, t.ms[:], next), true
+	return s.runner.attempt(ctx, session, p, b.ms, next), true
 }
 
 // note notes that an attempt begins, where that is called for. Without it the

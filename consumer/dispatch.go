@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -9,15 +10,16 @@ import (
 // task is one message on its way from its delivery to its acknowledgement.
 type task struct {
 	m           *Message
-	ms          [1]*Message // m, as a slice to be
-	contentions int         // in a row
-	aside       *Failure    // as what it is to be set aside, when that was decided
-	err         error       // why
-	noted       bool        // the attempt, with a CrashInbox
-	crashes     int         // what that has counted
+	number      uint64   // by order of delivery, from 1
+	most        int      // how many may be in a batch with it; zero sets no limit
+	contentions int      // in a row
+	aside       *Failure // as what it is to be set aside, when that was decided
+	err         error    // why
+	noted       bool     // the attempt, with a CrashInbox
+	crashes     int      // what that has counted
 }
 
-func newTask(m *Message) *task { return &task{m: m, ms: [1]*Message{m}} }
+func newTask(m *Message) *task { return &task{m: m} }
 
 // dispatcher hands the messages of one stream to its workers: those without a
 // key as they come, those with one key one after the other. A message that
@@ -29,9 +31,16 @@ type dispatcher struct {
 
 	mu      sync.Mutex
 	held    int
-	behind  map[string][]*task    // by key that is occupied: its later messages, in order
+	added   uint64                // so far
+	keys    map[string]*keyLine   // those that are occupied
 	delayed map[*task]*time.Timer // those that wait for their next attempt
 	closed  bool
+}
+
+// keyLine is the messages of one key that are held.
+type keyLine struct {
+	out     int     // ready, with a worker, or waiting for their next attempt
+	waiting []*task // the later ones, in order
 }
 
 func newDispatcher(limit int) *dispatcher {
@@ -39,7 +48,7 @@ func newDispatcher(limit int) *dispatcher {
 		limit:   limit,
 		ready:   make(chan *task, limit),
 		freed:   make(chan struct{}, 1),
-		behind:  make(map[string][]*task),
+		keys:    make(map[string]*keyLine),
 		delayed: make(map[*task]*time.Timer),
 	}
 }
@@ -81,12 +90,14 @@ func (d *dispatcher) add(t *task) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.held++
+	d.added++
+	t.number = d.added
 	if len(t.m.Key) > 0 {
-		if waiting, occupied := d.behind[string(t.m.Key)]; occupied {
-			d.behind[string(t.m.Key)] = append(waiting, t)
+		if line, occupied := d.keys[string(t.m.Key)]; occupied {
+			line.waiting = append(line.waiting, t)
 			return
 		}
-		d.behind[string(t.m.Key)] = nil
+		d.keys[string(t.m.Key)] = &keyLine{out: 1}
 	}
 	d.ready <- t
 }
@@ -119,27 +130,80 @@ func (d *dispatcher) taken() {
 	}
 }
 
-// settled lets go of a message, and of the next one of its key.
-func (d *dispatcher) settled(t *task) {
+// follow returns the next message that waits behind t, for the one who has t and
+// will handle it first; nil when there is none, or fits refuses it.
+func (d *dispatcher) follow(t *task, fits func(*task) bool) *task {
+	if len(t.m.Key) == 0 {
+		return nil
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.held--
+	line := d.keys[string(t.m.Key)]
+	if len(line.waiting) == 0 || !fits(line.waiting[0]) {
+		return nil
+	}
+	next := line.waiting[0]
+	line.waiting = line.waiting[1:]
+	line.out++
+	return next
+}
+
+// settled lets go of messages, and of the next one of each key.
+func (d *dispatcher) settled(ts ...*task) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range ts {
+		d.held--
+		d.leaveLine(t)
+	}
 	if d.worthFetching(d.limit - d.held) {
 		d.wakeFetcher()
 	}
+}
+
+func (d *dispatcher) leaveLine(t *task) {
 	if len(t.m.Key) == 0 {
 		return
 	}
 	key := string(t.m.Key)
-	if waiting := d.behind[key]; len(waiting) > 0 {
-		d.behind[key] = waiting[1:]
-		d.ready <- waiting[0]
-		return
+	line := d.keys[key]
+	switch line.out--; {
+	case line.out > 0:
+	case len(line.waiting) > 0:
+		next := line.waiting[0]
+		line.waiting, line.out = line.waiting[1:], 1
+		d.ready <- next
+	default:
+		delete(d.keys, key)
 	}
-	delete(d.behind, key)
 }
 
-// again hands a message out once more after the wait.
+// giveBack hands messages out once more that one worker had, in order: of each
+// key the first, and the others behind it.
+func (d *dispatcher) giveBack(ts []*task) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return
+	}
+	for i := len(ts) - 1; i >= 0; i-- {
+		t := ts[i]
+		if len(t.m.Key) > 0 {
+			if line := d.keys[string(t.m.Key)]; line.out > 1 {
+				line.out--
+				line.waiting = slices.Insert(line.waiting, 0, t)
+				ts[i] = nil
+			}
+		}
+	}
+	for _, t := range ts {
+		if t != nil {
+			d.ready <- t
+		}
+	}
+}
+
+// again hands the only message of a worker out once more after the wait.
 func (d *dispatcher) again(t *task, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -46,7 +46,7 @@ func TestDispatcherForgetsKeys(t *testing.T) {
 		require.NotNil(t, d.take())
 		d.settled(one)
 	}
-	require.Empty(t, d.behind)
+	require.Empty(t, d.keys)
 }
 
 func TestDispatcherRoom(t *testing.T) {

@@ -49,7 +49,7 @@ func (r *Runner[Tx]) retryDue(ctx, work context.Context, inbox FailureInbox[Tx])
 		if f.Crashes >= r.crashes.limit {
 			return errCrash
 		}
-		return t.run(ctx, tx, f.Message)
+		return t.run(ctx, tx, []*Message{f.Message})
 	}, func(f *Failure, err error) bool {
 		cause = err
 		if errors.Is(err, errCrash) && t.own == nil {

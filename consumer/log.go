@@ -67,18 +67,23 @@ func (l messageLog) resumed(away time.Duration) {
 
 // settled is written for every message, so it must cost nothing unless
 // somebody wants to read it.
-func (l messageLog) settled(ctx context.Context, m *Message, v Verdict, ackErr error) {
+func (l messageLog) settled(ctx context.Context, ms []*Message, verdicts []Verdict, ackErr error) {
 	if !l.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
-	attrs := append(messageAttrs(m), slog.String(attrVerdict, v.String()))
-	if ackErr != nil {
-		// Not worth more: the inbox makes a duplicate of the redelivery.
-		attrs = append(attrs, slog.Any(attrError, ackErr))
-		l.LogAttrs(ctx, slog.LevelDebug, "message settled, and its acknowledgement lost", attrs...)
-		return
+	for i, m := range ms {
+		text, attrs := "message settled", append(messageAttrs(m), slog.String(attrVerdict, verdicts[i].String()))
+		if ackErr != nil {
+			// Not worth more: the inbox makes a duplicate of the redelivery.
+			text, attrs = "message settled, and its acknowledgement lost", append(attrs, slog.Any(attrError, ackErr))
+		}
+		l.LogAttrs(ctx, slog.LevelDebug, text, attrs...)
 	}
-	l.LogAttrs(ctx, slog.LevelDebug, "message settled", attrs...)
+}
+
+func (l messageLog) split(ctx context.Context, n int, err error) {
+	l.LogAttrs(ctx, slog.LevelDebug, "batch rolled back, to be handled in smaller ones",
+		slog.Int("messaging.batch.message_count", n), slog.Any(attrError, err))
 }
 
 func (l messageLog) failed(ctx context.Context, m *Message, err error, wait time.Duration) {

@@ -56,6 +56,9 @@ func New[Tx any](cfg Config[Tx]) (*Runner[Tx], error) {
 		r.order = cfg.Inbox.(OrderInbox[Tx])
 	}
 	r.failures, _ = cfg.Inbox.(FailureInbox[Tx])
+	if cfg.Batch != nil {
+		r.handler = batchOfOne[Tx]{cfg.Batch}
+	}
 	for i := len(cfg.Middleware) - 1; i >= 0; i-- {
 		if r.handler = cfg.Middleware[i](r.handler); isNil(r.handler) {
 			return nil, fmt.Errorf("consumer.Config:\nMiddleware[%d]: returned nil", i)
@@ -169,6 +172,7 @@ func (r *Runner[Tx]) check(ctx context.Context) error {
 		Subscriber:     r.cfg.Subscriber,
 		Transactions:   r.cfg.MaxTransactions,
 		Workers:        r.cfg.Workers,
+		MaxBatch:       r.cfg.MaxBatch,
 		HandlerTimeout: r.cfg.HandlerTimeout,
 		DrainTimeout:   r.cfg.DrainTimeout,
 		Warn:           func(problem string) { r.log.warn(ctx, problem) },

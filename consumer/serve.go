@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/ackafter/ackafter/internal/limit"
 )
 
 // streamRun is the work on one stream, from its start to its end.
@@ -20,6 +18,7 @@ type streamRun[Tx any] struct {
 	stream   Stream
 	log      messageLog
 	stop     chan struct{} // closed when nothing new may begin
+	size     batchSize
 	noted    notedTasks
 	advanced atomic.Int64 // when a message was last settled, Unix nanoseconds
 }
@@ -33,6 +32,7 @@ func (r *Runner[Tx]) serve(ctx context.Context, stream Stream) error {
 		stream:     stream,
 		log:        r.log.stream(stream.Name()),
 		stop:       make(chan struct{}),
+		size:       batchSize{max: r.cfg.MaxBatch},
 	}
 	s.advanced.Store(time.Now().UnixNano())
 	r.streams.add(s)
@@ -156,142 +156,4 @@ func (s *streamRun[Tx]) stopped() bool {
 	default:
 		return false
 	}
-}
-
-// begin handles t, and then what else is ready at once, in one session of the
-// inbox.
-func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
-	r := s.runner
-	if !r.transactions.acquire(s.stop) {
-		return
-	}
-	defer r.transactions.release()
-	p, ok := r.gate.enter(s.stop) // after the wait for a turn, in which the database may have gone
-	if !ok {
-		return
-	}
-	if t.aside != nil {
-		s.setAside(ctx, t, p)
-		return
-	}
-	session := openSession(r.cfg.Inbox, r.cfg.Subscriber)
-	defer session.Close(ctx)
-	var acks limit.Timer
-	defer acks.Stop()
-	began := time.Now()
-	for {
-		var ahead *task
-		res := s.try(ctx, session, p, t, func() []*Message {
-			if ahead = s.another(began); ahead != nil && !s.apart(ahead) {
-				return ahead.ms[:]
-			}
-			return nil
-		})
-		if t.noted {
-			session.Close(ctx) // to note that needs a connection, of which there may be one only
-		}
-		s.act(ctx, t, res, p, &acks)
-		p = 0
-		if ahead == nil && res.fate == settled {
-			ahead = s.another(began) // perhaps the next of the same key
-		}
-		if ahead == nil {
-			return
-		}
-		if res.fate == away || s.apart(ahead) || s.stopped() {
-			s.again(ahead, 0) // it was not begun
-			return
-		}
-		t = ahead
-	}
-}
-
-// apart tells whether t needs the database apart from a session.
-func (s *streamRun[Tx]) apart(t *task) bool { return t.aside != nil || s.runner.crashes.suspects(t.m) }
-
-// sessionTurn is how long a session may go on while others wait for theirs:
-// long enough to gain from keeping a connection, short enough to be fair.
-const sessionTurn = 20 * time.Millisecond
-
-// another returns a message for a session to go on with, or nil when it should
-// end.
-func (s *streamRun[Tx]) another(began time.Time) *task {
-	r := s.runner
-	if s.stopped() || r.gate.shut.Load() || r.transactions.crowded() && time.Since(began) > sessionTurn {
-		return nil
-	}
-	return s.take()
-}
-
-// act does what follows from an attempt.
-func (s *streamRun[Tx]) act(ctx context.Context, t *task, res result, p pass, acks *limit.Timer) {
-	r := s.runner
-	if res.fate != contended {
-		t.contentions = 0
-	}
-	switch res.fate {
-	case settled:
-		r.databaseWorks(p)
-		s.acknowledge(ctx, t, res.verdict, acks)
-	case contended:
-		r.databaseWorks(p)
-		s.contended(ctx, t, res.err)
-	case failed:
-		r.databaseWorks(p)
-		s.failed(ctx, t, res)
-	case away:
-		r.databaseAway(res.err, p)
-		s.again(t, 0)
-	case rejected:
-		r.databaseWorks(p)
-		s.rejected(t, res)
-	case cut:
-		r.gate.leave(p)
-		s.log.message(ctx, t.m, "attempt cut short by the shutdown; the message will be delivered again", res.err)
-	case fatal:
-		r.gate.leave(p)
-		_ = r.fail(&MessageError{ID: t.m.ID, Position: t.m.Position, Err: res.err})
-	}
-}
-
-// acknowledge is reached only with a row that is known to be committed.
-func (s *streamRun[Tx]) acknowledge(ctx context.Context, t *task, v Verdict, acks *limit.Timer) {
-	s.survived(ctx, t) // before, or a crash in between would leave the note for ever
-	ackCtx, cancel := acks.Context(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
-	defer cancel()
-	err := s.stream.Ack(ackCtx, t.m)
-	s.advanced.Store(time.Now().UnixNano())
-	s.log.settled(ctx, t.m, v, err)
-	s.settled(t)
-}
-
-// failed counts an attempt, and plans what follows.
-func (s *streamRun[Tx]) failed(ctx context.Context, t *task, res result) {
-	r := s.runner
-	switch {
-	case r.failures != nil && !r.policy.holds(t.m.Attempt, res):
-		f := r.policy.aside(t.m, t.m.Attempt, res)
-		t.aside, t.err = &f, res.err
-		s.again(t, 0) // without the connection of this session
-		return
-	case res.final: // and nowhere to set it aside
-		_ = r.fail(&MessageError{ID: t.m.ID, Position: t.m.Position, Err: res.err})
-		return
-	}
-	wait := r.policy.wait(t.m.Attempt, res.err)
-	s.log.failed(ctx, t.m, res.err, wait)
-	t.m.Attempt++
-	s.again(t, wait)
-}
-
-// contended tries again soon, unless the message has lost too often.
-func (s *streamRun[Tx]) contended(ctx context.Context, t *task, err error) {
-	t.contentions++
-	if t.contentions > contentionLimit {
-		t.contentions = 0
-		s.failed(ctx, t, result{fate: failed, err: err})
-		return
-	}
-	s.log.contended(ctx, t.m, err)
-	s.again(t, contentionBackoff.wait(t.contentions))
 }

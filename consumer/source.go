@@ -95,6 +95,8 @@ type Plan struct {
 	Transactions int
 	// Workers is how many messages of one stream are handled at once.
 	Workers int
+	// MaxBatch is how many messages each of them handles at once, at least 1.
+	MaxBatch int
 	// HandlerTimeout and DrainTimeout are those of Config, zero replaced by
 	// the default.
 	HandlerTimeout, DrainTimeout time.Duration

@@ -141,20 +141,14 @@ func (s *session) blame(ctx context.Context, err, last error) error {
 // was put in the place of another, only the server can tell: see
 // statements.unchanged.
 func (s *session) inspect(ctx context.Context, lastErr error) error {
-	switch {
-	case s.pg().IsClosed():
+	if s.pg().IsClosed() {
 		if lastErr == nil {
 			lastErr = errors.New("conn closed")
 		}
 		return s.blame(ctx, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr), lastErr)
-	case s.pg().IsBusy():
-		return ErrTransactionBusy
-	case s.pg().TxStatus() == 'I':
-		return ErrTransactionEnded
-	case s.pg().TxStatus() == 'E' && lastErr != nil:
-		return s.blame(ctx, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr), lastErr)
-	case s.pg().TxStatus() == 'E':
-		return ErrSQLFailed
+	}
+	if err := left(0, s.pg(), lastErr); err != nil {
+		return s.blame(ctx, err, lastErr)
 	}
 	return nil
 }

@@ -1,11 +1,15 @@
 package inbox
 
 import (
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ackafter/ackafter/consumer"
 )
 
 // guard is what a handler's transaction, its savepoints and its rows share. A
@@ -20,7 +24,11 @@ type guard struct {
 	err    error         // the last error of a statement, for a handler that swallows it
 	looks  bool          // as if a statement controlled the transaction
 
+	message *consumer.Message // whose turn it is in a batch; nil outside
+	broken  error             // why the transaction is of no more use
+
 	savepoints int // set so far
+	queued     []queuedStatement
 }
 
 func (g *guard) nextSavepoint() string {
@@ -30,15 +38,61 @@ func (g *guard) nextSavepoint() string {
 	return "ackafter_" + strconv.Itoa(g.savepoints)
 }
 
-// enter returns pgx.ErrTxClosed to whoever outlives the handler. Otherwise
+// enter returns pgx.ErrTxClosed to whoever outlives the handler of m. Otherwise
 // leave must follow.
-func (g *guard) enter() error {
+func (g *guard) enter(m *consumer.Message) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ended {
+	switch {
+	case g.ended || g.message != m:
 		return pgx.ErrTxClosed
+	case g.broken != nil:
+		return g.broken
 	}
 	g.active++
+	return nil
+}
+
+func (g *guard) inUse() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.active > 0
+}
+
+// breaks refuses all further use with err, and keeps what was done from being
+// committed.
+func (g *guard) breaks(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.broken == nil {
+		g.broken = err
+	}
+}
+
+// turn lets the handler of m use the transaction, and nobody else. It blames the
+// one before for the state in which that has left it.
+func (g *guard) turn(m *consumer.Message, pg *pgconn.PgConn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.message != nil && g.broken == nil && !pg.IsClosed() {
+		g.broken = consumer.Blame(g.message, left(g.active, pg, g.err))
+	}
+	g.message = m
+}
+
+// left returns what a handler that returned nil did wrong to its transaction.
+// err is the last error of its statements.
+func left(active int, pg *pgconn.PgConn, err error) error {
+	switch {
+	case active > 0 || pg.IsBusy():
+		return ErrTransactionBusy
+	case pg.TxStatus() == 'I':
+		return ErrTransactionEnded
+	case pg.TxStatus() == 'E' && err != nil:
+		return fmt.Errorf("%w: %w", ErrSQLFailed, err)
+	case pg.TxStatus() == 'E':
+		return ErrSQLFailed
+	}
 	return nil
 }
 
@@ -56,8 +110,8 @@ func (g *guard) leave(err error) error {
 	return err
 }
 
-func (g *guard) do(f func() error) error {
-	if err := g.enter(); err != nil {
+func (g *guard) do(m *consumer.Message, f func() error) error {
+	if err := g.enter(m); err != nil {
 		return err
 	}
 	return g.leave(f())
@@ -94,10 +148,12 @@ func (g *guard) suspect() bool {
 	return g.looks
 }
 
-func (g *guard) lastError() error {
+// lastError returns the last error of a statement, and why the transaction is of
+// no more use, if it is not.
+func (g *guard) lastError() (last, broken error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.err
+	return g.err, g.broken
 }
 
 // closedWithin waits for c.

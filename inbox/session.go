@@ -110,15 +110,22 @@ func (s *session) apply(ctx context.Context,
 			_ = s.regain(guard)
 		}
 	}()
-	err = apply(ctx, &handlerTx{conn: s.conn.Conn(), guard: guard}, fresh)
+	tx := &handlerTx{conn: s.conn.Conn(), guard: guard}
+	if err = apply(ctx, tx, fresh); err == nil {
+		err = tx.Flush(ctx)
+	}
 	returned = true
 	if busy := s.regain(guard); busy != nil {
 		return false, errors.Join(busy, err)
 	}
-	if err != nil {
-		return false, s.blame(ctx, err, guard.lastError())
+	last, broken := guard.lastError()
+	if broken != nil && !errors.Is(err, broken) {
+		err = errors.Join(broken, err) // what came first is the cause
 	}
-	return guard.suspect(), s.inspect(ctx, guard.lastError())
+	if err != nil {
+		return false, s.blame(ctx, err, last)
+	}
+	return guard.suspect(), s.inspect(ctx, last)
 }
 
 // Close implements consumer.Session.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ackafter/ackafter/consumer"
 )
 
 // handlerTx is the transaction less the power to end it, or a savepoint in it.
@@ -16,8 +18,15 @@ type handlerTx struct {
 	pgx.Tx
 	conn      *pgx.Conn
 	guard     *guard
-	savepoint string      // its name; empty for the transaction itself
-	ended     atomic.Bool // the savepoint
+	m         *consumer.Message // whose handler has it; nil outside of a batch
+	savepoint string            // its name; empty for the transaction itself
+	ended     atomic.Bool       // the savepoint
+}
+
+// For implements consumer.BatchTx.
+func (t *handlerTx) For(m *consumer.Message) pgx.Tx {
+	t.guard.turn(m, t.conn.PgConn())
+	return &handlerTx{conn: t.conn, guard: t.guard, m: m}
 }
 
 // Commit refuses, unless t is a savepoint.
@@ -41,15 +50,22 @@ func (t *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if _, err := t.exec(ctx, "savepoint "+name); err != nil {
 		return nil, err
 	}
-	return &handlerTx{conn: t.conn, guard: t.guard, savepoint: name}, nil
+	return &handlerTx{conn: t.conn, guard: t.guard, m: t.m, savepoint: name}, nil
 }
 
-// enter must be followed by guard.leave, unless it returns an error.
-func (t *handlerTx) enter() error {
+// enter sends what was queued, which goes first. It must be followed by
+// guard.leave, unless it returns an error.
+func (t *handlerTx) enter(ctx context.Context) error {
 	if t.ended.Load() {
 		return pgx.ErrTxClosed
 	}
-	return t.guard.enter()
+	if err := t.guard.enter(t.m); err != nil {
+		return err
+	}
+	if err := t.guard.flush(ctx, t.conn); err != nil {
+		return t.guard.leave(err)
+	}
+	return nil
 }
 
 // Conn panics, since it has no error to return, and a nil would be found out
@@ -68,7 +84,7 @@ func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (tag pgco
 }
 
 func (t *handlerTx) exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	if err := t.enter(); err != nil {
+	if err := t.enter(ctx); err != nil {
 		return tag, err
 	}
 	tag, err = t.conn.Exec(ctx, sql, args...)
@@ -77,38 +93,38 @@ func (t *handlerTx) exec(ctx context.Context, sql string, args ...any) (tag pgco
 
 func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	t.guard.look(sql, args)
-	if err := t.enter(); err != nil {
+	if err := t.enter(ctx); err != nil {
 		return failed(err).Query()
 	}
 	rows, err := t.conn.Query(ctx, sql, args...)
-	return guardedRows{rows, t.guard}, t.guard.leave(err)
+	return guardedRows{rows, t.guard, t.m}, t.guard.leave(err)
 }
 
 func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	t.guard.look(sql, args)
-	if err := t.enter(); err != nil {
+	if err := t.enter(ctx); err != nil {
 		return failed(err).QueryRow()
 	}
 	row := t.conn.QueryRow(ctx, sql, args...)
 	_ = t.guard.leave(nil) // the row tells
-	return guardedRow{row, t.guard}
+	return guardedRow{row, t.guard, t.m}
 }
 
 func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	for _, q := range b.QueuedQueries {
 		t.guard.look(q.SQL, q.Arguments)
 	}
-	if err := t.enter(); err != nil {
+	if err := t.enter(ctx); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
 	results := t.conn.SendBatch(ctx, b)
 	_ = t.guard.leave(nil) // the results tell
-	return guardedResults{results, t.guard}
+	return guardedResults{results, t.guard, t.m}
 }
 
 func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string,
 	src pgx.CopyFromSource) (n int64, err error) {
-	if err := t.enter(); err != nil {
+	if err := t.enter(ctx); err != nil {
 		return 0, err
 	}
 	n, err = t.conn.CopyFrom(ctx, table, columns, src)
@@ -117,7 +133,7 @@ func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns 
 
 func (t *handlerTx) Prepare(ctx context.Context, name, sql string) (desc *pgconn.StatementDescription, err error) {
 	t.guard.look(sql, nil)
-	if err := t.enter(); err != nil {
+	if err := t.enter(ctx); err != nil {
 		return nil, err
 	}
 	desc, err = t.conn.Prepare(ctx, name, sql)

@@ -1,0 +1,199 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+)
+
+// BatchHandler applies several new messages inside one tx, all or none. It is
+// for effects that are cheaper together: one insert from unnest, one CopyFrom.
+//
+// HandleBatch is called with at least one message, and at most
+// Config.MaxBatch, in the order of delivery. What a Handler is promised of tx,
+// ctx and concurrency holds here, too: ctx is that of the whole batch.
+//
+// An error rolls back the batch, and each message is then handled by itself, as
+// a batch of one, so that only the one to blame is tried again or set aside.
+// Blame spares the others that.
+type BatchHandler[Tx any] interface {
+	HandleBatch(ctx context.Context, tx Tx, ms []*Message) error
+}
+
+// BatchHandlerFunc makes a function a BatchHandler.
+type BatchHandlerFunc[Tx any] func(ctx context.Context, tx Tx, ms []*Message) error
+
+// HandleBatch calls f.
+func (f BatchHandlerFunc[Tx]) HandleBatch(ctx context.Context, tx Tx, ms []*Message) error {
+	return f(ctx, tx, ms)
+}
+
+// batchOfOne handles a single message by a BatchHandler.
+type batchOfOne[Tx any] struct{ BatchHandler[Tx] }
+
+func (b batchOfOne[Tx]) Handle(ctx context.Context, tx Tx, m *Message) error {
+	return b.HandleBatch(ctx, tx, []*Message{m})
+}
+
+// Blame marks err as the fault of m, which is one of a batch. The others then
+// stay together, and only m is handled by itself; it fails there, or does not.
+// An Inbox blames in this way, and a BatchHandler may. It returns nil when err
+// is nil.
+func Blame(m *Message, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &blame{m, err}
+}
+
+type blame struct {
+	m   *Message
+	err error
+}
+
+func (b *blame) Error() string { return b.err.Error() }
+func (b *blame) Unwrap() error { return b.err }
+
+// Blamed returns the message that err was marked with by Blame, or nil. Of
+// several marks the innermost counts, which is the cause.
+func Blamed(err error) *Message {
+	var m *Message
+	for b := (*blame)(nil); errors.As(err, &b); err = b.err {
+		m = b.m
+	}
+	return m
+}
+
+// BatchTx is what an inbox's Tx may implement to know which message of a batch
+// a statement is for, and to gather statements.
+type BatchTx[Tx any] interface {
+	// For returns the transaction as the handler of m is to use it. It ends the
+	// use of the one that the call before returned.
+	For(m *Message) Tx
+	// Flush sends what was gathered. The runner calls it when the last handler
+	// of a transaction has returned, within Config.HandlerTimeout.
+	Flush(ctx context.Context) error
+}
+
+// batch is what a worker handles in one transaction.
+type batch struct {
+	tasks []*task
+	ms    []*Message // theirs
+}
+
+func (b *batch) add(t *task) {
+	b.tasks = append(b.tasks, t)
+	b.ms = append(b.ms, t.m)
+}
+
+func (b *batch) reset() {
+	clear(b.tasks)
+	clear(b.ms)
+	b.tasks, b.ms = b.tasks[:0], b.ms[:0]
+}
+
+// sort puts the messages into the order of their delivery.
+func (b *batch) sort() {
+	slices.SortFunc(b.tasks, func(x, y *task) int { return cmp.Compare(x.number, y.number) })
+	for i, t := range b.tasks {
+		b.ms[i] = t.m
+	}
+}
+
+func (b *batch) of(m *Message) *task {
+	if i := slices.Index(b.ms, m); i >= 0 && m != nil {
+		return b.tasks[i]
+	}
+	return nil
+}
+
+// fill adds to b what is ready, as far as it may go together. A message that it
+// took and that has to wait for the next batch is returned.
+func (s *streamRun[Tx]) fill(b *batch) (misfit *task) {
+	limit, followed := s.size.now(), false
+	fits := func(t *task) bool { return !s.apart(t) && (t.most == 0 || t.most > len(b.tasks)) }
+	defer func() {
+		if followed {
+			b.sort()
+		}
+	}()
+	for last := b.tasks[0]; ; {
+		if last.most > 0 {
+			limit = min(limit, last.most)
+		}
+		if len(b.tasks) >= limit {
+			return nil
+		}
+		t := s.follow(last, fits)
+		followed = followed || t != nil
+		if t == nil {
+			t = s.take()
+		}
+		switch {
+		case t == nil:
+			return nil
+		case !fits(t):
+			return t
+		}
+		b.add(t)
+		last = t
+	}
+}
+
+// follow is nil where each message has to look first whether it may run at all:
+// that of an earlier one of its key would come too late.
+func (s *streamRun[Tx]) follow(t *task, fits func(*task) bool) *task {
+	if s.runner.order != nil {
+		return nil
+	}
+	return s.dispatcher.follow(t, fits)
+}
+
+// split hands a batch out again that came to nothing, in smaller ones. It blames
+// nobody for good: whoever is at fault fails again by itself, and is counted
+// there.
+func (s *streamRun[Tx]) split(ctx context.Context, b *batch, res result) {
+	n := len(b.tasks)
+	s.size.failed(n)
+	culprit := b.of(res.culprit)
+	for _, t := range b.tasks {
+		switch {
+		case res.fate == contended: // the smaller, the less likely
+			t.most = (n + 1) / 2
+		case culprit == nil || t == culprit:
+			t.most = 1
+		}
+	}
+	s.log.split(ctx, n, res.err)
+	s.giveBack(b.tasks)
+}
+
+// batchSize is how many messages a batch may have: Config.MaxBatch, and less for
+// a while after one that came to nothing.
+type batchSize struct {
+	max     int
+	reduced atomic.Int64 // zero while it is not
+}
+
+func (z *batchSize) now() int {
+	if n := int(z.reduced.Load()); n != 0 {
+		return n
+	}
+	return z.max
+}
+
+func (z *batchSize) failed(n int) { z.reduced.Store(int64(max(1, n/2))) }
+
+func (z *batchSize) worked(n int) {
+	now := z.reduced.Load()
+	if now == 0 || int64(n) < now {
+		return
+	}
+	more := now + now/4 + 1
+	if int(more) >= z.max {
+		more = 0
+	}
+	z.reduced.CompareAndSwap(now, more)
+}

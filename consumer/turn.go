@@ -1,0 +1,200 @@
+package consumer
+
+import (
+	"context"
+	"time"
+
+	"github.com/ackafter/ackafter/internal/limit"
+)
+
+// begin handles t, and what else is ready, in one session of the inbox.
+func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
+	r := s.runner
+	if !r.transactions.acquire(s.stop) {
+		return
+	}
+	defer r.transactions.release()
+	p, ok := r.gate.enter(s.stop) // after the wait for a turn, in which the database may have gone
+	if !ok {
+		return
+	}
+	if t.aside != nil {
+		s.setAside(ctx, t, p)
+		return
+	}
+	turn := sessionTurn[Tx]{streamRun: s, session: openSession(r.cfg.Inbox, r.cfg.Subscriber), began: time.Now()}
+	defer turn.session.Close(ctx)
+	defer turn.acks.Stop()
+	turn.run(ctx, t, p)
+}
+
+// sessionTurn is what a worker does in one session: one batch after the other.
+type sessionTurn[Tx any] struct {
+	*streamRun[Tx]
+	session Session[Tx]
+	began   time.Time
+	acks    limit.Timer
+	carried *task // was taken, and goes first in the next batch
+}
+
+func (s *sessionTurn[Tx]) run(ctx context.Context, t *task, p pass) {
+	b, ahead := &batch{}, &batch{}
+	s.start(b, t)
+	for {
+		ahead.reset()
+		res := s.try(ctx, s.session, p, b, func() []*Message {
+			s.gather(ahead)
+			if len(ahead.tasks) == 1 && s.apart(ahead.tasks[0]) {
+				return nil
+			}
+			return ahead.ms
+		})
+		if b.tasks[0].noted {
+			s.session.Close(ctx) // to note that needs a connection, of which there may be one only
+		}
+		s.act(ctx, b, res, p, &s.acks)
+		p = 0
+		if len(ahead.tasks) == 0 && res.fate == settled {
+			s.gather(ahead) // perhaps the next of the same key
+		}
+		if len(ahead.tasks) == 0 {
+			break
+		}
+		if res.fate == away || s.apart(ahead.tasks[0]) || s.stopped() {
+			s.giveBack(ahead.tasks) // they were not begun
+			break
+		}
+		b, ahead = ahead, b
+	}
+	if s.carried != nil {
+		s.again(s.carried, 0)
+	}
+}
+
+// start puts t into b, and what may go with it.
+func (s *sessionTurn[Tx]) start(b *batch, t *task) {
+	b.add(t)
+	if s.size.max > 1 && !s.apart(t) {
+		s.carried = s.fill(b)
+	}
+}
+
+// gather puts the next messages into b, none when the session should end.
+func (s *sessionTurn[Tx]) gather(b *batch) {
+	r := s.runner
+	if s.stopped() || r.gate.shut.Load() || r.transactions.crowded() && time.Since(s.began) > maxTurn {
+		return
+	}
+	t := s.carried
+	s.carried = nil
+	if t == nil {
+		t = s.take()
+	}
+	if t != nil {
+		s.start(b, t)
+	}
+}
+
+// maxTurn is how long a session may go on while others wait for theirs: long
+// enough to gain from keeping a connection, short enough to be fair.
+const maxTurn = 20 * time.Millisecond
+
+// apart tells whether t needs the database apart from a session.
+func (s *streamRun[Tx]) apart(t *task) bool { return t.aside != nil || s.runner.crashes.suspects(t.m) }
+
+// act does what follows from an attempt.
+func (s *streamRun[Tx]) act(ctx context.Context, b *batch, res result, p pass, acks *limit.Timer) {
+	r, t := s.runner, b.tasks[0]
+	if res.fate != contended {
+		t.contentions = 0
+	}
+	switch res.fate {
+	case away:
+		r.databaseAway(res.err, p)
+		s.giveBack(b.tasks)
+		return
+	case cut:
+		r.gate.leave(p)
+		s.log.message(ctx, t.m, "attempt cut short by the shutdown; the message will be delivered again", res.err)
+		return
+	case fatal:
+		r.gate.leave(p)
+		_ = r.fail(&MessageError{ID: t.m.ID, Position: t.m.Position, Err: res.err})
+		return
+	}
+	r.databaseWorks(p)
+	switch {
+	case res.fate == settled:
+		s.settle(ctx, b, res.verdicts, acks)
+	case len(b.tasks) > 1:
+		s.split(ctx, b, res)
+	case res.fate == contended:
+		s.contended(ctx, t, res.err)
+	case res.fate == failed:
+		s.failed(ctx, t, res)
+	case res.fate == rejected:
+		s.rejected(t, res)
+	}
+}
+
+// settle acknowledges what the inbox says is settled, and plans to set aside
+// what it refuses.
+func (s *streamRun[Tx]) settle(ctx context.Context, b *batch, verdicts []Verdict, acks *limit.Timer) {
+	s.size.worked(len(b.tasks))
+	kept := 0
+	for i, t := range b.tasks {
+		if verdicts[i] == Mismatch {
+			s.rejected(t, result{reason: ReasonMismatch, err: ErrMismatch})
+			continue
+		}
+		b.tasks[kept], b.ms[kept], verdicts[kept] = t, t.m, verdicts[i]
+		kept++
+	}
+	if kept > 0 {
+		s.acknowledge(ctx, b.tasks[:kept], b.ms[:kept], verdicts[:kept], acks)
+	}
+}
+
+// acknowledge is reached only with rows that are known to be committed.
+func (s *streamRun[Tx]) acknowledge(ctx context.Context, ts []*task, ms []*Message, verdicts []Verdict, acks *limit.Timer) {
+	for _, t := range ts {
+		s.survived(ctx, t) // before, or a crash in between would leave the note for ever
+	}
+	ackCtx, cancel := acks.Context(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
+	defer cancel()
+	err := s.stream.Ack(ackCtx, ms...)
+	s.advanced.Store(time.Now().UnixNano())
+	s.log.settled(ctx, ms, verdicts, err)
+	s.settled(ts...)
+}
+
+// failed counts an attempt, and plans what follows.
+func (s *streamRun[Tx]) failed(ctx context.Context, t *task, res result) {
+	r := s.runner
+	switch {
+	case r.failures != nil && !r.policy.holds(t.m.Attempt, res):
+		f := r.policy.aside(t.m, t.m.Attempt, res)
+		t.aside, t.err = &f, res.err
+		s.again(t, 0) // without the connection of this session
+		return
+	case res.final: // and nowhere to set it aside
+		_ = r.fail(&MessageError{ID: t.m.ID, Position: t.m.Position, Err: res.err})
+		return
+	}
+	wait := r.policy.wait(t.m.Attempt, res.err)
+	s.log.failed(ctx, t.m, res.err, wait)
+	t.m.Attempt++
+	s.again(t, wait)
+}
+
+// contended tries again soon, unless the message has lost too often.
+func (s *streamRun[Tx]) contended(ctx context.Context, t *task, err error) {
+	t.contentions++
+	if t.contentions > contentionLimit {
+		t.contentions = 0
+		s.failed(ctx, t, result{fate: failed, err: err})
+		return
+	}
+	s.log.contended(ctx, t.m, err)
+	s.again(t, contentionBackoff.wait(t.contentions))
+}
