@@ -64,7 +64,7 @@ func (in *asideInbox) SetAside(ctx context.Context, subscriber string, f consume
 	in.mu.Lock()
 	in.aside = append(in.aside, a)
 	in.mu.Unlock()
-	in.release(c, true, nil)
+	in.release(c, true)
 	return consumer.SetAside, nil
 }
 

@@ -109,37 +109,38 @@ func (b *batch) of(m *Message) *task {
 	return nil
 }
 
-// fill adds to b what is ready, as far as it may go together. A message that it
-// took and that has to wait for the next batch is returned.
+// fill adds to b what is ready, and then what waits behind that, as far as it may
+// go together. A message that it took and that has to wait for the next batch is
+// returned.
 func (s *streamRun[Tx]) fill(b *batch) (misfit *task) {
-	limit, followed := s.size.now(), false
+	limit := s.size.now()
 	fits := func(t *task) bool { return !s.apart(t) && (t.most == 0 || t.most > len(b.tasks)) }
-	defer func() {
-		if followed {
-			b.sort()
-		}
-	}()
-	for last := b.tasks[0]; ; {
-		if last.most > 0 {
+	full := func() bool {
+		if last := b.tasks[len(b.tasks)-1]; last.most > 0 {
 			limit = min(limit, last.most)
 		}
-		if len(b.tasks) >= limit {
-			return nil
-		}
-		t := s.follow(last, fits)
-		followed = followed || t != nil
+		return len(b.tasks) >= limit
+	}
+	for !full() {
+		t := s.take()
 		if t == nil {
-			t = s.take()
+			break
 		}
-		switch {
-		case t == nil:
-			return nil
-		case !fits(t):
+		if !fits(t) {
 			return t
 		}
 		b.add(t)
-		last = t
 	}
+	ready := len(b.tasks)
+	for i := 0; i < len(b.tasks) && !full(); i++ {
+		if t := s.follow(b.tasks[i], fits); t != nil {
+			b.add(t)
+		}
+	}
+	if len(b.tasks) > ready {
+		b.sort()
+	}
+	return nil
 }
 
 // follow is nil where each message has to look first whether it may run at all:

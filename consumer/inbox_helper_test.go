@@ -2,9 +2,11 @@ package consumer_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -187,8 +189,8 @@ func (in *memInbox) claim(ctx context.Context, subscriber string, m *consumer.Me
 	}
 }
 
-// release ends a claim, with its row and its effects when they are committed.
-func (in *memInbox) release(c *claim, commit bool, effects []string) {
+// release ends a claim, with its row when that is committed.
+func (in *memInbox) release(c *claim, commit bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if c.verdict != 0 {
@@ -196,10 +198,55 @@ func (in *memInbox) release(c *claim, commit bool, effects []string) {
 	}
 	if commit {
 		in.rows[c.key] = c.m.Hash
-		in.effects = append(in.effects, effects...)
 	}
 	close(in.held[c.key])
 	delete(in.held, c.key)
+}
+
+// claimAll claims ms, by order of their ids, so that two batches do not wait for
+// each other.
+func (in *memInbox) claimAll(ctx context.Context, subscriber string, ms []*consumer.Message) ([]*claim, error) {
+	order := slices.Clone(ms)
+	slices.SortStableFunc(order, func(a, b *consumer.Message) int { return cmp.Compare(a.ID, b.ID) })
+	byMessage := make(map[*consumer.Message]*claim, len(ms))
+	for i, m := range order {
+		if i > 0 && m.ID == order[i-1].ID {
+			byMessage[m] = byMessage[order[i-1]].copyOf(m)
+			continue
+		}
+		c, err := in.claim(ctx, subscriber, m)
+		if err != nil {
+			in.releaseAll(slices.Collect(maps.Values(byMessage)), false, nil)
+			return nil, err
+		}
+		byMessage[m] = c
+	}
+	claims := make([]*claim, len(ms))
+	for i, m := range ms {
+		claims[i] = byMessage[m]
+	}
+	return claims, nil
+}
+
+// copyOf is what becomes of a second message with the id of c.
+func (c *claim) copyOf(m *consumer.Message) *claim {
+	second := &claim{key: c.key, m: m, verdict: consumer.Duplicate}
+	if len(c.m.Hash) > 0 && len(m.Hash) > 0 && !bytes.Equal(c.m.Hash, m.Hash) {
+		second.verdict = consumer.Mismatch
+	}
+	return second
+}
+
+// releaseAll ends the claims of one transaction.
+func (in *memInbox) releaseAll(claims []*claim, commit bool, effects []string) {
+	if commit && len(claims) > 0 {
+		in.mu.Lock()
+		in.effects = append(in.effects, effects...)
+		in.mu.Unlock()
+	}
+	for _, c := range claims {
+		in.release(c, commit)
+	}
 }
 
 // memSession is a session that claims ahead.
@@ -207,7 +254,7 @@ type memSession struct {
 	in         *memInbox
 	subscriber string
 	connected  bool
-	ahead      *claim
+	ahead      []*claim
 	aheadErr   error
 }
 
@@ -223,38 +270,41 @@ func (s *memSession) connect() {
 	s.in.most = max(s.in.most, s.in.connections)
 }
 
-// claimed returns the claim of m, made ahead or now.
-func (s *memSession) claimed(ctx context.Context, m *consumer.Message) (*claim, error) {
-	c, err := s.ahead, s.aheadErr
+// claimed returns the claims of ms, made ahead or now.
+func (s *memSession) claimed(ctx context.Context, ms []*consumer.Message) ([]*claim, error) {
+	ahead, err := s.ahead, s.aheadErr
 	s.ahead, s.aheadErr = nil, nil
-	if c != nil && c.m != m {
-		s.in.complain("%q was claimed ahead, and then came %q", c.m.ID, m.ID)
-		s.in.release(c, false, nil)
-		c = nil
+	if ahead != nil && !slices.EqualFunc(ahead, ms, func(c *claim, m *consumer.Message) bool { return c.m == m }) {
+		s.in.complain("%q and others were claimed ahead, and then came %q", ahead[0].m.ID, ms[0].ID)
+		s.in.releaseAll(ahead, false, nil)
+		ahead = nil
 	}
-	if c == nil && err == nil {
-		c, err = s.in.claim(ctx, s.subscriber, m)
+	if ahead == nil && err == nil {
+		ahead, err = s.in.claimAll(ctx, s.subscriber, ms)
 	}
-	return c, err
+	return ahead, err
 }
 
 // Process implements consumer.Session.
 func (s *memSession) Process(ctx context.Context, ms []*consumer.Message,
 	apply func(context.Context, *Tx, []*consumer.Message) error,
 	next func() []*consumer.Message) ([]consumer.Verdict, error) {
-	if len(ms) != 1 {
-		s.in.complain("Process got %d messages", len(ms)) // this inbox knows one at a time
-	}
 	s.connect()
-	c, err := s.claimed(ctx, ms[0])
+	claims, err := s.claimed(ctx, ms)
 	if err != nil {
 		return nil, err
 	}
+	var fresh []*consumer.Message
+	for _, c := range claims {
+		if c.verdict == 0 {
+			fresh = append(fresh, c.m)
+		}
+	}
 	tx := &Tx{in: s.in, m: ms[0]}
 	committed := false
-	defer func() { s.in.release(c, committed, tx.end()) }() // for a panic and Goexit, too
-	if c.verdict == 0 {
-		if err := apply(ctx, tx, ms); err != nil {
+	defer func() { s.in.releaseAll(claims, committed, tx.end()) }() // for a panic and Goexit, too
+	if len(fresh) > 0 {
+		if err := apply(ctx, tx, fresh); err != nil {
 			return nil, err
 		}
 	}
@@ -262,7 +312,7 @@ func (s *memSession) Process(ctx context.Context, ms []*consumer.Message,
 	if next != nil {
 		ahead = next()
 	}
-	if c.verdict == 0 {
+	if len(fresh) > 0 {
 		if err := s.in.faultAt(atCommit, ms[0]); err != nil {
 			return nil, err
 		}
@@ -270,23 +320,30 @@ func (s *memSession) Process(ctx context.Context, ms []*consumer.Message,
 		if err := s.in.faultAt(atReply, ms[0]); err != nil {
 			return nil, err
 		}
-		s.in.release(c, committed, tx.end())
-		c.verdict = consumer.Processed
 	}
+	verdicts := make([]consumer.Verdict, len(claims))
+	s.in.releaseAll(claims, committed, tx.end())
+	for i, c := range claims {
+		if c.verdict == 0 {
+			c.verdict = consumer.Processed
+		}
+		verdicts[i] = c.verdict
+	}
+	claims = nil
 	if len(ahead) > 0 {
-		s.ahead, s.aheadErr = s.in.claim(context.WithoutCancel(ctx), s.subscriber, ahead[0])
+		s.ahead, s.aheadErr = s.in.claimAll(context.WithoutCancel(ctx), s.subscriber, ahead)
 	}
-	return []consumer.Verdict{c.verdict}, nil
+	return verdicts, nil
 }
 
 // Close implements consumer.Session.
 func (s *memSession) Close(context.Context) {
-	if s.ahead != nil {
-		s.in.release(s.ahead, false, nil)
-	}
+	s.in.releaseAll(s.ahead, false, nil)
+	s.ahead, s.aheadErr = nil, nil
 	if s.connected {
 		s.in.mu.Lock()
 		defer s.in.mu.Unlock()
+		s.connected = false
 		s.in.connections--
 	}
 }

@@ -15,8 +15,9 @@ import (
 // What a handler did wrong to its transaction. The attempt is rolled back and
 // counts as failed.
 var (
-	// ErrTransactionEnded: the handler sent COMMIT, ROLLBACK or the like as
-	// SQL. What it committed in that way stays committed.
+	// ErrTransactionEnded: the handler's SQL was COMMIT, ROLLBACK or the like. A
+	// statement that begins in this way is not sent. What is hidden behind
+	// another one is noticed afterwards, and stays committed then.
 	ErrTransactionEnded = errors.New("inbox: the handler ended its transaction by SQL; the runner commits it, on nil")
 	// ErrSQLFailed: a statement failed, and the handler returned nil all the
 	// same. PostgreSQL commits nothing then. A statement that may fail belongs

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -24,6 +25,7 @@ type guard struct {
 	err    error         // the last error of a statement, for a handler that swallows it
 	looks  bool          // as if a statement controlled the transaction
 
+	several bool              // messages share the transaction
 	message *consumer.Message // whose turn it is in a batch; nil outside
 	broken  error             // why the transaction is of no more use
 
@@ -130,14 +132,36 @@ func (g *guard) end() <-chan struct{} {
 	return g.idle
 }
 
-// look looks at SQL on its way to the server.
-func (g *guard) look(sql string, args []any) {
+// errAlone is for SQL that, in a batch, might commit what is not its own.
+var errAlone = errors.New("inbox: SQL with a word that may commit: the message is handled by itself")
+
+// look looks at SQL on its way to the server. One that would end the transaction
+// is refused, and the transaction with it. One that might commit in a way that
+// only the server can see is refused in a batch, whose other messages would count
+// as processed then.
+func (g *guard) look(m *consumer.Message, sql string, args []any) error {
 	if !controlsTransaction(sql, args) {
-		return
+		return nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looks = true
+	err := error(nil)
+	switch {
+	case endsTransaction(sql):
+		err = ErrTransactionEnded
+	case g.several && mayCommit(sql, args):
+		err = errAlone
+	default:
+		return nil
+	}
+	if m != nil {
+		err = consumer.Blame(m, err)
+	}
+	if g.broken == nil {
+		g.broken = err
+	}
+	return err
 }
 
 // suspect tells whether SQL was sent that may have ended the transaction, or

@@ -62,9 +62,9 @@ func TestTransactionEndedBySQLIsNoticed(t *testing.T) {
 // committed with it, so that it is not repeated either.
 func TestCommitBySQLIsNoticed(t *testing.T) {
 	for name, statements := range map[string][]string{
-		"commit":           {"commit"},
-		"commit; begin":    {"commit", "begin"},
-		"commit and chain": {"commit and chain"},
+		"commit":           {"select 1; commit"},
+		"commit; begin":    {"select 1; commit; begin"},
+		"commit and chain": {"select 1; commit and chain"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, inbox.Config{})
@@ -74,6 +74,29 @@ func TestCommitBySQLIsNoticed(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, verdicts(consumer.Duplicate), got)
 			b.requireEffects(1)
+		})
+	}
+}
+
+// What plainly commits is not even sent.
+func TestCommitBySQLIsRefused(t *testing.T) {
+	for _, statement := range []string{
+		"commit", "COMMIT and chain", " ;-- why\n/* a /* b */ c */ Commit work", "end", "end;select 1",
+		"prepare transaction 'x'", "/**/Prepare/**/Transaction 'x'", "commit; begin", "abort", "rollback work and chain",
+	} {
+		t.Run(statement, func(t *testing.T) {
+			b := newBench(t, inbox.Config{})
+			for _, swallow := range []bool{false, true} {
+				_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+					err := sql(statement)(ctx, tx)
+					if require.ErrorIs(t, err, inbox.ErrTransactionEnded); swallow {
+						return nil
+					}
+					return err
+				}), message("m1", "x"))
+				require.ErrorIs(t, err, inbox.ErrTransactionEnded)
+				b.requireEffects(0)
+			}
 		})
 	}
 }
@@ -114,7 +137,7 @@ func TestTransactionEndedByAnyMethodIsNoticed(t *testing.T) {
 			return sql(end)(ctx, sp)
 		},
 		"then an insert": sql("rollback;begin", "select 1"),
-		"in disguise":    sql("/*x*/ROLLBACK/**/AND/**/CHAIN"),
+		"in disguise":    sql("/*x*/select/**/1;/**/ROLLBACK/**/AND/**/CHAIN"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, inbox.Config{})
@@ -135,7 +158,7 @@ func (r rewriter) RewriteQuery(context.Context, *pgx.Conn, string, []any) (strin
 // A word of transaction control proves nothing.
 func TestInnocentSQLPasses(t *testing.T) {
 	b := newBench(t, inbox.Config{})
-	got, err := b.process(b.do(sql("select case when true then 'commit' end as rollback")), message("m1", "x"))
+	got, err := b.process(b.do(sql("select case when true then 'commit' end as rollback", "savepoint s", "rollback to s", "rollback work to savepoint s", "prepare p as select 1")), message("m1", "x"))
 	require.NoError(t, err)
 	require.Equal(t, verdicts(consumer.Processed), got)
 	b.requireEffects(1)

@@ -37,9 +37,11 @@ func Queue(tx pgx.Tx, sql string, args ...any) error {
 	if !ok {
 		return errNotOurs
 	}
-	t.guard.look(sql, args)
 	if t.ended.Load() {
 		return pgx.ErrTxClosed
+	}
+	if err := t.guard.look(t.m, sql, args); err != nil {
+		return err
 	}
 	if err := t.guard.enter(t.m); err != nil {
 		return err
@@ -82,6 +84,9 @@ func (g *guard) flush(ctx context.Context, conn *pgx.Conn) error {
 		return nil
 	}
 	err := sendQueued(ctx, conn, queued)
+	if err == nil && conn.PgConn().TxStatus() == 'I' {
+		err = ErrTransactionEnded // and what follows would commit by itself
+	}
 	if err != nil {
 		g.breaks(err)
 	}

@@ -79,7 +79,9 @@ var errLargeObjects = errors.New("inbox: pgx's large objects would outlive the h
 func (t *handlerTx) LargeObjects() pgx.LargeObjects { panic(errLargeObjects) }
 
 func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	t.guard.look(sql, args)
+	if err := t.guard.look(t.m, sql, args); err != nil {
+		return tag, err
+	}
 	return t.exec(ctx, sql, args...)
 }
 
@@ -92,7 +94,9 @@ func (t *handlerTx) exec(ctx context.Context, sql string, args ...any) (tag pgco
 }
 
 func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	t.guard.look(sql, args)
+	if err := t.guard.look(t.m, sql, args); err != nil {
+		return failed(err).Query()
+	}
 	if err := t.enter(ctx); err != nil {
 		return failed(err).Query()
 	}
@@ -101,7 +105,9 @@ func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 }
 
 func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	t.guard.look(sql, args)
+	if err := t.guard.look(t.m, sql, args); err != nil {
+		return failed(err).QueryRow()
+	}
 	if err := t.enter(ctx); err != nil {
 		return failed(err).QueryRow()
 	}
@@ -112,7 +118,9 @@ func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 
 func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	for _, q := range b.QueuedQueries {
-		t.guard.look(q.SQL, q.Arguments)
+		if err := t.guard.look(t.m, q.SQL, q.Arguments); err != nil {
+			return pgx.FailedBatchResults(b, err)
+		}
 	}
 	if err := t.enter(ctx); err != nil {
 		return pgx.FailedBatchResults(b, err)
@@ -132,7 +140,9 @@ func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns 
 }
 
 func (t *handlerTx) Prepare(ctx context.Context, name, sql string) (desc *pgconn.StatementDescription, err error) {
-	t.guard.look(sql, nil)
+	if err := t.guard.look(t.m, sql, nil); err != nil {
+		return nil, err
+	}
 	if err := t.enter(ctx); err != nil {
 		return nil, err
 	}
