@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
+	"sync"
 )
 
 // BatchHandler applies several new messages inside one tx, all or none. It is
@@ -157,7 +157,7 @@ func (s *streamRun[Tx]) follow(t *task, fits func(*task) bool) *task {
 // there.
 func (s *streamRun[Tx]) split(ctx context.Context, b *batch, res result) {
 	n := len(b.tasks)
-	s.size.failed(n)
+	s.size.failed(n, res.fate == contended)
 	culprit := b.of(res.culprit)
 	for _, t := range b.tasks {
 		switch {
@@ -175,26 +175,39 @@ func (s *streamRun[Tx]) split(ctx context.Context, b *batch, res result) {
 // a while after one that came to nothing.
 type batchSize struct {
 	max     int
-	reduced atomic.Int64 // zero while it is not
+	mu      sync.Mutex
+	reduced int  // zero while it is not
+	slowly  bool // it grows again
 }
 
 func (z *batchSize) now() int {
-	if n := int(z.reduced.Load()); n != 0 {
-		return n
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.reduced != 0 {
+		return z.reduced
 	}
 	return z.max
 }
 
-func (z *batchSize) failed(n int) { z.reduced.Store(int64(max(1, n/2))) }
+// failed notes a batch of n that came to nothing. Of contention there is more to
+// come: it grows with the size, and each deadlock costs the second that the
+// server takes to notice.
+func (z *batchSize) failed(n int, contention bool) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.reduced, z.slowly = max(1, n/2), contention
+}
 
 func (z *batchSize) worked(n int) {
-	now := z.reduced.Load()
-	if now == 0 || int64(n) < now {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.reduced == 0 || n < z.reduced {
 		return
 	}
-	more := now + now/4 + 1
-	if int(more) >= z.max {
-		more = 0
+	if z.reduced++; !z.slowly {
+		z.reduced += z.reduced / 4
 	}
-	z.reduced.CompareAndSwap(now, more)
+	if z.reduced >= z.max {
+		z.reduced = 0
+	}
 }

@@ -97,7 +97,7 @@ func (d *drill) setUp(ctx context.Context, fail func(error)) error {
 	}
 	command, err := workerCommand(workerConfig{
 		Broker: d.broker, BrokerURL: brokerURL, Queue: name,
-		DatabaseURL: databaseURL, Schema: name, Inbox: bool(d.inbox),
+		DatabaseURL: databaseURL, Schema: name, Inbox: bool(d.inbox), MaxBatch: d.maxBatch,
 	})
 	if err != nil {
 		return err

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/ackafter/ackafter/inbox"
 	"github.com/ackafter/ackafter/migrations"
 )
 
@@ -42,22 +44,41 @@ func (l ledger) drop(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// apply books one order: two entries and two balances, in one round trip. The
-// accounts are locked in the order of their numbers, so that two orders never
-// wait for each other.
+// handler books one order at a time, or several in one transaction.
+func (l ledger) handler(maxBatch int) func(context.Context, pgx.Tx, order) error {
+	if maxBatch == 1 {
+		return l.apply
+	}
+	return func(_ context.Context, tx pgx.Tx, o order) error {
+		return l.statements(o, func(sql string, args ...any) error { return inbox.Queue(tx, sql, args...) })
+	}
+}
+
+// apply books one order in one round trip.
 func (l ledger) apply(ctx context.Context, tx pgx.Tx, o order) error {
 	var b pgx.Batch
-	b.Queue(l.sql(`insert into $schema.entries (order_id, account, cents) values ($1, $2, -$4::bigint), ($1, $3, $4)`),
-		o.ID, o.From, o.To, o.Cents)
-	move := func(account int, cents int64) {
-		b.Queue(l.sql(`update $schema.accounts set balance = balance + $2 where id = $1`), account, cents)
-	}
-	if o.From < o.To {
-		move(o.From, -o.Cents)
-		move(o.To, o.Cents)
-	} else {
-		move(o.To, o.Cents)
-		move(o.From, -o.Cents)
-	}
+	_ = l.statements(o, func(sql string, args ...any) error {
+		b.Queue(sql, args...)
+		return nil
+	})
 	return tx.SendBatch(ctx, &b).Close()
+}
+
+// statements are what books an order: two entries and two balances. The accounts
+// are locked in the order of their numbers, so that two orders never wait for
+// each other. Two batches of them may: that is contention, and is tried again.
+func (l ledger) statements(o order, send func(sql string, args ...any) error) error {
+	move := func(account int, cents int64) error {
+		return send(l.sql(`update $schema.accounts set balance = balance + $2 where id = $1`), account, cents)
+	}
+	first, second, cents := o.From, o.To, -o.Cents
+	if o.From > o.To {
+		first, second, cents = o.To, o.From, o.Cents
+	}
+	return errors.Join(
+		send(l.sql(`insert into $schema.entries (order_id, account, cents) values ($1, $2, -$4::bigint), ($1, $3, $4)`),
+			o.ID, o.From, o.To, o.Cents),
+		move(first, cents),
+		move(second, -cents),
+	)
 }

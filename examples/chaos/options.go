@@ -16,6 +16,7 @@ type options struct {
 	messages   int
 	kills      int
 	workers    int
+	maxBatch   int
 	duplicates percent
 	inbox      onOff
 	seed       uint64
@@ -30,6 +31,7 @@ func parseOptions(args []string, problems io.Writer) (options, error) {
 	flags.IntVar(&o.messages, "messages", 5000, "how many transfer `orders` to send")
 	flags.IntVar(&o.kills, "kills", 20, "how many workers to kill")
 	flags.IntVar(&o.workers, "workers", 3, "how many worker `processes` to run at once")
+	flags.IntVar(&o.maxBatch, "max-batch", 1, "how many orders a worker may book in one transaction; above 1 they queue their statements")
 	flags.Var(&o.duplicates, "producer-duplicates", "how many orders the producer sends twice, in `percent`")
 	flags.Var(&o.inbox, "inbox", "on or off: without an inbox, workers merely apply and commit")
 	flags.Uint64Var(&o.seed, "seed", 0, "what the orders and the kills are drawn from; 0 means a new `seed`")
@@ -58,6 +60,9 @@ func (o options) validate() error {
 	} else if o.messages/(o.kills+1) < ordersPerRound {
 		errs = append(errs, fmt.Errorf("-kills %d needs at least -messages %d, so that there is something to interrupt",
 			o.kills, (o.kills+1)*ordersPerRound))
+	}
+	if o.maxBatch < 1 || o.maxBatch > 1 && !bool(o.inbox) {
+		errs = append(errs, errors.New("-max-batch must be at least 1, and is 1 with -inbox=off"))
 	}
 	if o.demo && !bool(o.inbox) {
 		errs = append(errs, errors.New("-demo runs the drill both ways; leave -inbox out"))

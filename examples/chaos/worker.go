@@ -30,6 +30,7 @@ type workerConfig struct {
 	Broker, BrokerURL, Queue string
 	DatabaseURL, Schema      string
 	Inbox                    bool
+	MaxBatch                 int
 }
 
 func isWorker() bool { return os.Getenv(workerVariable) != "" }
@@ -100,7 +101,8 @@ func newRunner(c workerConfig, fp *failpoint, pool *pgxpool.Pool) (*consumer.Run
 		Source:       fp,
 		Inbox:        in,
 		MessageID:    fp.messageID,
-		Handler:      consumer.JSON(ledger{c.Schema}.apply),
+		Handler:      consumer.JSON(ledger{c.Schema}.handler(c.MaxBatch)),
+		MaxBatch:     c.MaxBatch,
 		Workers:      handlers,
 		CrashLimit:   1000,                    // here, the messages are innocent
 		DrainTimeout: 1500 * time.Millisecond, // less than a Kafka group waits here
