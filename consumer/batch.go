@@ -157,7 +157,9 @@ func (s *streamRun[Tx]) follow(t *task, fits func(*task) bool) *task {
 // there.
 func (s *streamRun[Tx]) split(ctx context.Context, b *batch, res result) {
 	n := len(b.tasks)
-	s.size.failed(n, res.fate == contended)
+	if res.fate != rejected { // which is found before any work is done
+		s.size.failed(n, res.fate == contended)
+	}
 	culprit := b.of(res.culprit)
 	for _, t := range b.tasks {
 		switch {

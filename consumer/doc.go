@@ -45,6 +45,13 @@
 // meanwhile. Behind one that is set aside the later ones go on, too, unless
 // Config.KeepOrder is set.
 //
+// # Batches
+//
+// With Config.MaxBatch a worker handles the messages that are already there in
+// one transaction: one commit, one acknowledgement. A batch that fails leaves no
+// trace, and its messages are handled again in smaller ones, at last each by
+// itself, before anything counts as an attempt.
+//
 // # The end
 //
 // When Run's context ends nothing new begins. Handlers in flight go on for
@@ -61,5 +68,5 @@
 // ErrContention from errors of the handler. They may offer more: a Source
 // Validator, Checker, HealthReporter and SystemNamer, a Stream Releaser, an
 // Inbox Validator, Checker, TransactionLimiter, SessionInbox, FailureInbox,
-// OrderInbox and CrashInbox.
+// OrderInbox and CrashInbox, and its transaction BatchTx.
 package consumer

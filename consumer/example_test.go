@@ -297,3 +297,36 @@ func ExampleRunner_Health() {
 	fmt.Println(answer.Code, strings.Contains(answer.Body.String(), `"state":"starting"`))
 	// Output: 503 true
 }
+
+// A BatchHandler writes several messages at once, and says which of them is to
+// blame when it is one.
+func ExampleBatchHandler() {
+	broker := memory.New()
+	cfg := exampleConfig(broker)
+	cfg.MaxBatch = 10
+	cfg.Batch = consumer.BatchHandlerFunc[*Tx](func(ctx context.Context, tx *Tx, ms []*consumer.Message) error {
+		var names []string
+		for _, m := range ms {
+			name, err := consumer.DecodeJSON[string](m)
+			if err != nil {
+				return consumer.Blame(m, err)
+			}
+			names = append(names, name)
+		}
+		fmt.Println("together:", names)
+		return tx.Do(strings.Join(names, ","))
+	})
+	broker.Publish(
+		&consumer.Message{ID: "o-1", Body: []byte(`"first"`)},
+		&consumer.Message{ID: "o-2", Body: []byte(`"second"`)},
+	)
+	runner, err := consumer.New(cfg)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := runUntilDrained(broker, runner); err != nil {
+		fmt.Println(err)
+	}
+	// Output: together: [first second]
+}

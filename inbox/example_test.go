@@ -79,3 +79,19 @@ func ExampleInbox_savepoint() {
 	}
 	_ = consumer.HandlerFunc[pgx.Tx](handler) // goes into consumer.Config.Handler
 }
+
+// With Config.MaxBatch, the statements of up to 100 messages go to the server in
+// one round trip.
+func ExampleQueue() {
+	type order struct {
+		Account string
+		Amount  int64
+	}
+	cfg := consumer.Config[pgx.Tx]{
+		MaxBatch: 100,
+		Handler: consumer.JSON(func(_ context.Context, tx pgx.Tx, o order) error {
+			return inbox.Queue(tx, `update accounts set balance = balance - $2 where id = $1`, o.Account, o.Amount)
+		}),
+	}
+	_ = cfg // and Subscriber, Source, Inbox
+}

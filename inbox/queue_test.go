@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ackafter/ackafter/consumer"
@@ -273,4 +274,38 @@ func TestBatchDeadlocksCostTimeOnly(t *testing.T) {
 	b.requireAside(0)
 	require.Equal(t, 10_000-2000, b.balance())
 	require.Equal(t, 2000, b.Processed(t))
+}
+
+// However pgx sends statements: only the one that fails is at fault.
+func TestQueueInEveryMode(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			var b *runnerBench
+			b = newQueueBench(t, func(_ context.Context, tx pgx.Tx, m *consumer.Message) error {
+				amount := 1
+				if m.ID == "m13" {
+					amount = 1_000_000
+				}
+				return inbox.Queue(tx, b.SQL("update %s.accounts set balance = balance - $1 where id = 1"), amount)
+			})
+			cfg := b.Pool.Config()
+			cfg.ConnConfig.DefaultQueryExecMode = mode
+			pool, err := pgxpool.NewWithConfig(b.ctx, cfg)
+			require.NoError(t, err)
+			defer pool.Close()
+			b.cfg.Inbox, err = inbox.NewWithConfig(pool, inbox.Config{Schema: b.Schema})
+			require.NoError(t, err)
+			b.cfg.Attempts = 1
+			b.broker.Publish(numbered(60)...)
+			stop := b.start()
+			b.publish()
+			stop()
+			b.requireAside(1)
+			require.Equal(t, 10_000-59, b.balance())
+			require.Equal(t, 60, b.Processed(t))
+		})
+	}
 }

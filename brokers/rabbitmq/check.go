@@ -51,6 +51,9 @@ func (s *Source) checkPlan(p consumer.Plan) error {
 	if s.config.Prefetch < p.Workers {
 		p.Warn(fmt.Sprintf("Config.Prefetch of the RabbitMQ source is %d: no more than that of the %d workers will ever be busy", s.config.Prefetch, p.Workers))
 	}
+	if n := p.Workers * p.MaxBatch; p.MaxBatch > 1 && s.config.Prefetch < n {
+		p.Warn(fmt.Sprintf("Config.Prefetch of the RabbitMQ source is %d: batches will be smaller than MaxBatch, which takes %d for all workers, and twice that for no waits in between", s.config.Prefetch, n))
+	}
 	limit := s.config.ConsumerTimeout
 	if limit > 0 && p.HandlerTimeout >= limit {
 		return fmt.Errorf("rabbitmq: the handler may take %v, but the broker closes the channel when a message is not acknowledged for %v: lower the runner's HandlerTimeout, or raise the broker's consumer_timeout and then Config.ConsumerTimeout", p.HandlerTimeout, limit)
