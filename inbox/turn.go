@@ -22,7 +22,7 @@ func (s *session) claim(ctx context.Context, c *claim) error {
 		}
 		s.conn = conn
 	}
-	t := s.trip()
+	t := newTrip(s.conn)
 	t.add(s.in.sql.begin)
 	s.addClaim(t, c)
 	return s.claimFailed(ctx, s.send(ctx, t))
@@ -41,8 +41,9 @@ func (s *session) addClaim(t *trip, c *claim) {
 }
 
 // finish commits the transaction that holds c, which costs next to nothing when
-// nothing was new. The claim of s.ahead travels along; what comes of it is for
-// the next Process, and never spoils what this one reports.
+// nothing was new. The claim of s.ahead travels along, unless it has a connection
+// of its own; what comes of it is for the next Process, and never spoils what
+// this one reports.
 //
 // Each step is skipped by the server when one before it failed, so that
 // nothing is claimed ahead behind a commit that was refused.
@@ -51,18 +52,19 @@ func (s *session) addClaim(t *trip, c *claim) {
 // changed what the next one would inherit.
 func (s *session) finish(ctx context.Context, c *claim, suspect bool) error {
 	limit := s.in.cfg.CommitTimeout
-	if s.ahead != nil {
+	chained := s.ahead != nil && s.ahead.apart == nil
+	if chained {
 		limit += s.in.cfg.ClaimTimeout
 	}
 	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), limit)
 	defer cancel()
 
-	t := s.trip()
+	t := newTrip(s.conn)
 	s.addEnd(t, c, suspect)
 	before := len(t.steps)
 	var commit pgconn.CommandTag
-	s.addCommit(t, suspect).tag = func(tag pgconn.CommandTag) { commit = tag }
-	if s.ahead != nil {
+	s.addCommit(t, chained && !suspect).tag = func(tag pgconn.CommandTag) { commit = tag }
+	if chained {
 		if suspect {
 			t.add(s.in.sql.begin)
 		}
@@ -72,7 +74,7 @@ func (s *session) finish(ctx context.Context, c *claim, suspect bool) error {
 	if err := s.explain(ctx, err, t.answered-before, commit); err != nil {
 		return err
 	}
-	if s.ahead != nil {
+	if chained {
 		s.ahead.err = s.claimFailed(ctx, err)
 	}
 	return c.unexplained()
@@ -126,8 +128,8 @@ func (s *session) addEnd(t *trip, c *claim, suspect bool) {
 
 // addCommit adds the commit, which begins the next transaction where one is to
 // follow and can be like this one.
-func (s *session) addCommit(t *trip, suspect bool) *step {
-	if s.ahead != nil && !suspect {
+func (s *session) addCommit(t *trip, begins bool) *step {
+	if begins {
 		return t.add(s.in.sql.commitAndBegin)
 	}
 	return t.add(s.in.sql.commit)
