@@ -16,7 +16,6 @@ type claim struct {
 	mine   []bool         // whether the row is ours
 	there  []bool         // whether it was looked up, and found
 	index  map[string]int // by id; nil for a single message
-	apart  *sentTrip      // what claims it, on a connection of its own; nil otherwise
 	err    error          // of a claim that was made ahead
 }
 

@@ -52,12 +52,8 @@ func (s *session) pg() *pgconn.PgConn { return s.conn.Conn().PgConn() }
 
 // rollback ends whatever is open, so that the connection can be used again. A
 // connection on which that fails is closed, and then the server rolls back.
-//
-// What was claimed ahead behind it is gone with it.
 func (s *session) rollback(ctx context.Context) {
-	if s.ahead != nil && s.ahead.apart == nil {
-		s.ahead = nil
-	}
+	s.ahead = nil
 	if s.conn == nil {
 		return
 	}

@@ -59,16 +59,7 @@ func (t *handlerTx) Flush(ctx context.Context) error {
 	if err := t.guard.enter(nil); err != nil {
 		return err
 	}
-	if t.flushing != nil && t.guard.holds() {
-		t.flushing(ctx)
-	}
 	return t.guard.leave(t.guard.flush(ctx, t.conn))
-}
-
-func (g *guard) holds() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.queued) > 0
 }
 
 func (g *guard) queue(s queuedStatement) {

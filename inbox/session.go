@@ -51,11 +51,8 @@ type session struct {
 	in         *Inbox
 	subscriber string
 	conn       *pgxpool.Conn // nil while none is held
+	ahead      *claim        // what the last turn claimed for the next Process
 	limit      limit.Timer   // of a round trip
-
-	next  func() []*consumer.Message // gives what is to be claimed ahead; nil when it was asked
-	ahead *claim                     // what is claimed for the next Process
-	spare limit.Timer                // of the wait for another connection
 }
 
 // Process implements consumer.Session.
@@ -68,7 +65,6 @@ func (s *session) Process(ctx context.Context, ms []*consumer.Message,
 	done := false
 	defer func() {
 		if !done { // by an error, or by a panic in apply
-			s.next = nil
 			s.rollback(ctx)
 		}
 	}()
@@ -76,14 +72,15 @@ func (s *session) Process(ctx context.Context, ms []*consumer.Message,
 	if err != nil {
 		return nil, err
 	}
-	s.next = next
 	suspect := false
 	if fresh := c.fresh(); len(fresh) > 0 {
 		if suspect, err = s.apply(ctx, apply, fresh); err != nil {
 			return nil, err
 		}
 	}
-	s.gather(ctx)
+	if next != nil {
+		s.ahead = newClaim(next())
+	}
 	if err := s.finish(ctx, c, suspect); err != nil {
 		return nil, err
 	}
@@ -95,10 +92,9 @@ func (s *session) Process(ctx context.Context, ms []*consumer.Message,
 func (s *session) claimed(ctx context.Context, ms []*consumer.Message) (*claim, error) {
 	if c := s.ahead; c != nil && slices.Equal(c.ms, ms) {
 		s.ahead = nil
-		s.adopt(ctx, c)
 		return c, c.err
 	}
-	s.drop(ctx) // or what is open would be committed together with ms
+	s.rollback(ctx) // or what is open would be committed together with ms
 	c := newClaim(ms)
 	return c, s.claim(ctx, c)
 }
@@ -114,7 +110,7 @@ func (s *session) apply(ctx context.Context,
 			_ = s.regain(guard)
 		}
 	}()
-	tx := &handlerTx{conn: s.conn.Conn(), guard: guard, flushing: s.gather}
+	tx := &handlerTx{conn: s.conn.Conn(), guard: guard}
 	if err = apply(ctx, tx, fresh); err == nil {
 		err = tx.Flush(ctx)
 	}
@@ -134,8 +130,7 @@ func (s *session) apply(ctx context.Context,
 
 // Close implements consumer.Session.
 func (s *session) Close(ctx context.Context) {
-	s.drop(ctx)
+	s.rollback(ctx)
 	s.release()
 	s.limit.Stop()
-	s.spare.Stop()
 }

@@ -2,12 +2,10 @@ package inbox_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ackafter/ackafter/consumer"
@@ -74,9 +72,8 @@ func TestClaimAheadThatIsNotUsedLeavesNoTrace(t *testing.T) {
 	b.requireEffects(3)
 }
 
-// On one connection the server skips what stands behind a commit that fails.
 func TestNothingIsClaimedBehindACommitThatWasRefused(t *testing.T) {
-	b := newBench(t, inbox.Config{Isolation: pgx.RepeatableRead}) // which claims ahead on no other connection
+	b := newBench(t, inbox.Config{})
 	b.MustExec(t, "alter table %s.effects add unique (id) deferrable initially deferred")
 	twice := b.do(sql(b.SQL("insert into %s.effects values ('a')")))
 	s := b.session()
@@ -89,75 +86,6 @@ func TestNothingIsClaimedBehindACommitThatWasRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, verdicts(consumer.Processed), got)
 	b.requireEffects(1)
-}
-
-// With another connection the claim stands by itself.
-func TestClaimAheadOutlivesACommitThatWasRefused(t *testing.T) {
-	b := newBench(t, inbox.Config{})
-	b.MustExec(t, "alter table %s.effects add unique (id) deferrable initially deferred")
-	twice := b.do(sql(b.SQL("insert into %s.effects values ('a')")))
-	s := b.session()
-	next := message("b", "x")
-	_, err := s.Process(b.ctx, []*consumer.Message{message("a", "x")}, twice, then(next))
-	require.ErrorContains(t, err, "duplicate key value")
-	require.Equal(t, 1, b.inTransaction())
-	b.requireEffects(0)
-
-	got, err := s.Process(b.ctx, []*consumer.Message{next}, b.record, nil)
-	require.NoError(t, err)
-	require.Equal(t, verdicts(consumer.Processed), got)
-	b.requireEffects(1)
-}
-
-// The claim ahead must not keep a handler that uses the pool from its last
-// connection, and a pool without one to spare works as well.
-func TestClaimAheadLeavesTheLastConnection(t *testing.T) {
-	for conns := int32(1); conns <= 3; conns++ {
-		t.Run(fmt.Sprint(conns), func(t *testing.T) {
-			b := newRunnerBench(t)
-			cfg := b.Pool.Config()
-			cfg.MaxConns = conns
-			pool, err := pgxpool.NewWithConfig(b.ctx, cfg)
-			require.NoError(t, err)
-			defer pool.Close()
-			b.cfg.Inbox, err = inbox.NewWithConfig(pool, inbox.Config{Schema: b.Schema})
-			require.NoError(t, err)
-			most := int32(0)
-			b.handle = func(ctx context.Context, _ pgx.Tx, _ *consumer.Message) error {
-				if most = max(most, pool.Stat().AcquiredConns()); conns == 1 {
-					return nil
-				}
-				_, err := pool.Exec(ctx, "select 1")
-				return err
-			}
-			b.broker.Publish(numbered(100)...)
-			stop := b.start()
-			b.publish()
-			stop()
-			b.requireChanges(100)
-			require.EqualValues(t, 1, most, "during a handler, a worker has one connection")
-		})
-	}
-}
-
-// The handler of a message that was claimed ahead sees what the one before did.
-func TestClaimAheadSeesTheTransactionBefore(t *testing.T) {
-	b := newRunnerBench(t)
-	b.handle = func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
-		var n int
-		if err := tx.QueryRow(ctx, b.SQL("select count(*) from %s.effects")).Scan(&n); err != nil {
-			return err
-		}
-		if m.ID != fmt.Sprint("m", n-1) {
-			return fmt.Errorf("%s sees %d effects", m.ID, n)
-		}
-		return nil
-	}
-	b.broker.Publish(numbered(200)...)
-	b.start()
-	b.publish()
-	b.requireChanges(200)
-	b.requireAside(0)
 }
 
 func TestFailureDropsWhatWasClaimedAhead(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // trip is what goes to the server in one round trip. The server skips what
@@ -16,9 +15,8 @@ import (
 // It speaks to pgconn, one floor below pgx.Batch: every message pays for it, and
 // that spares each a tenth of its time.
 type trip struct {
-	steps  []step
-	types  *pgtype.Map
-	unsent error // why it could not be sent
+	steps []step
+	types *pgtype.Map
 	// answered is how many steps the server has carried out, for sure.
 	answered int
 }
@@ -34,8 +32,8 @@ type step struct {
 // binary is the format of all columns.
 var binary = []int16{pgtype.BinaryFormatCode}
 
-func newTrip(conn *pgxpool.Conn) *trip {
-	return &trip{steps: make([]step, 0, 4), types: conn.Conn().TypeMap()}
+func (s *session) trip() *trip {
+	return &trip{steps: make([]step, 0, 4), types: s.conn.Conn().TypeMap()}
 }
 
 // add appends a statement, and returns it until the next add. The parameters are
@@ -71,16 +69,11 @@ func (t *trip) encode(oid uint32, value any) []byte {
 
 // send sends t, and reads the answers up to the first error.
 func (s *session) send(ctx context.Context, t *trip) error {
-	names, err := s.in.prepare(ctx, s.conn, t)
+	names, err := s.prepare(ctx, t)
 	if err != nil {
 		return err
 	}
-	return t.finish(t.start(ctx, s.pg(), names))
-}
-
-// start sends t. An error shows in what finish returns.
-func (t *trip) start(ctx context.Context, pg *pgconn.PgConn, names []string) *pgconn.Pipeline {
-	p := pg.StartPipeline(ctx)
+	p := s.pg().StartPipeline(ctx)
 	for i, st := range t.steps {
 		if names != nil {
 			p.SendQueryPrepared(names[i], st.params, st.formats, binary)
@@ -88,14 +81,7 @@ func (t *trip) start(ctx context.Context, pg *pgconn.PgConn, names []string) *pg
 			p.SendQueryParams(st.sql, st.params, nil, st.formats, binary)
 		}
 	}
-	t.unsent = p.Sync()
-	return p
-}
-
-// finish reads the answers up to the first error.
-func (t *trip) finish(p *pgconn.Pipeline) error {
-	err := t.unsent
-	if err == nil {
+	if err = p.Sync(); err == nil {
 		err = t.read(p)
 	}
 	if closed := p.Close(); err == nil {
@@ -106,13 +92,13 @@ func (t *trip) finish(p *pgconn.Pipeline) error {
 
 // prepare prepares each statement once per connection. It returns nil where
 // that does not last: with PgBouncer, each transaction may get another one.
-func (in *Inbox) prepare(ctx context.Context, conn *pgxpool.Conn, t *trip) ([]string, error) {
-	if !in.prepares {
+func (s *session) prepare(ctx context.Context, t *trip) ([]string, error) {
+	if !s.in.prepares {
 		return nil, nil
 	}
 	names := make([]string, len(t.steps))
 	for i, st := range t.steps {
-		description, err := conn.Conn().Prepare(ctx, st.sql, st.sql)
+		description, err := s.conn.Conn().Prepare(ctx, st.sql, st.sql)
 		if err != nil {
 			return nil, err
 		}

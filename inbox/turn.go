@@ -22,7 +22,7 @@ func (s *session) claim(ctx context.Context, c *claim) error {
 		}
 		s.conn = conn
 	}
-	t := newTrip(s.conn)
+	t := s.trip()
 	t.add(s.in.sql.begin)
 	s.addClaim(t, c)
 	return s.claimFailed(ctx, s.send(ctx, t))
@@ -41,9 +41,8 @@ func (s *session) addClaim(t *trip, c *claim) {
 }
 
 // finish commits the transaction that holds c, which costs next to nothing when
-// nothing was new. The claim of s.ahead travels along, unless it has a connection
-// of its own; what comes of it is for the next Process, and never spoils what
-// this one reports.
+// nothing was new. The claim of s.ahead travels along; what comes of it is for
+// the next Process, and never spoils what this one reports.
 //
 // Each step is skipped by the server when one before it failed, so that
 // nothing is claimed ahead behind a commit that was refused.
@@ -52,19 +51,18 @@ func (s *session) addClaim(t *trip, c *claim) {
 // changed what the next one would inherit.
 func (s *session) finish(ctx context.Context, c *claim, suspect bool) error {
 	limit := s.in.cfg.CommitTimeout
-	chained := s.ahead != nil && s.ahead.apart == nil
-	if chained {
+	if s.ahead != nil {
 		limit += s.in.cfg.ClaimTimeout
 	}
 	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), limit)
 	defer cancel()
 
-	t := newTrip(s.conn)
+	t := s.trip()
 	s.addEnd(t, c, suspect)
 	before := len(t.steps)
 	var commit pgconn.CommandTag
-	s.addCommit(t, chained && !suspect).tag = func(tag pgconn.CommandTag) { commit = tag }
-	if chained {
+	s.addCommit(t, suspect).tag = func(tag pgconn.CommandTag) { commit = tag }
+	if s.ahead != nil {
 		if suspect {
 			t.add(s.in.sql.begin)
 		}
@@ -74,7 +72,7 @@ func (s *session) finish(ctx context.Context, c *claim, suspect bool) error {
 	if err := s.explain(ctx, err, t.answered-before, commit); err != nil {
 		return err
 	}
-	if chained {
+	if s.ahead != nil {
 		s.ahead.err = s.claimFailed(ctx, err)
 	}
 	return c.unexplained()
@@ -128,8 +126,8 @@ func (s *session) addEnd(t *trip, c *claim, suspect bool) {
 
 // addCommit adds the commit, which begins the next transaction where one is to
 // follow and can be like this one.
-func (s *session) addCommit(t *trip, begins bool) *step {
-	if begins {
+func (s *session) addCommit(t *trip, suspect bool) *step {
+	if s.ahead != nil && !suspect {
 		return t.add(s.in.sql.commitAndBegin)
 	}
 	return t.add(s.in.sql.commit)

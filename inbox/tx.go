@@ -21,8 +21,6 @@ type handlerTx struct {
 	m         *consumer.Message // whose handler has it; nil outside of a batch
 	savepoint string            // its name; empty for the transaction itself
 	ended     atomic.Bool       // the savepoint
-
-	flushing func(context.Context) // is called before what all handlers have queued is sent; nil but for the first
 }
 
 // For implements consumer.BatchTx.
