@@ -10,6 +10,7 @@ import (
 // task is one message on its way from its delivery to its acknowledgement.
 type task struct {
 	m           *Message
+	sum         digest   // what its Hash points into
 	number      uint64   // by order of delivery, from 1
 	most        int      // how many may be in a batch with it; zero sets no limit
 	contentions int      // in a row
@@ -18,8 +19,6 @@ type task struct {
 	noted       bool     // the attempt, with a CrashInbox
 	crashes     int      // what that has counted
 }
-
-func newTask(m *Message) *task { return &task{m: m} }
 
 // dispatcher hands the messages of one stream to its workers: those without a
 // key as they come, those with one key one after the other. A message that

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func keyedTask(key, id string) *task { return newTask(&Message{ID: id, Key: []byte(key)}) }
+func keyedTask(key, id string) *task { return &task{m: &Message{ID: id, Key: []byte(key)}} }
 
 // ready returns the ids that are ready, and takes them.
 func (d *dispatcher) takeAll() (ids []string) {

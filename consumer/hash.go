@@ -16,11 +16,14 @@ func HashBody(m *Message) []byte {
 // HashNothing chooses nothing: any message with the id counts as the same.
 func HashNothing(*Message) []byte { return nil }
 
-// hash returns what the inbox remembers of the chosen part of a message.
-func hash(chosen []byte) []byte {
+// digest is what the inbox remembers of the chosen part of a message.
+type digest [sha256.Size]byte
+
+// of sets d, and returns what of it counts.
+func (d *digest) of(chosen []byte) []byte {
 	if chosen == nil {
 		return nil
 	}
-	sum := sha256.Sum256(chosen)
-	return sum[:hashBytes]
+	*d = sha256.Sum256(chosen)
+	return d[:hashBytes:hashBytes]
 }

@@ -53,7 +53,7 @@ func (e *pointerError) Error() string { return e.text }
 
 func TestMismatchIDs(t *testing.T) {
 	t.Parallel()
-	hash := func(s string) []byte { return hash([]byte(s)) }
+	hash := func(s string) []byte { return new(digest).of([]byte(s)) }
 	suffix := 1 + 32
 	short := mismatched(&Message{ID: "a", Hash: hash("x")})
 	require.Regexp(t, "^a#[0-9a-f]{32}$", short)

@@ -144,7 +144,8 @@ func (r *Runner[Tx]) fail(err error) error {
 
 // prepare fills in what the runner adds to a delivered message. A panic in the
 // user's functions is an error: the same message would bring it again.
-func (r *Runner[Tx]) prepare(m *Message) (err error) {
+func (r *Runner[Tx]) prepare(t *task) (err error) {
+	m := t.m
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("in Config.MessageID or Config.Hash: %w", &PanicError{Value: v, Stack: debug.Stack()})
@@ -160,7 +161,7 @@ func (r *Runner[Tx]) prepare(m *Message) (err error) {
 	if err != nil {
 		return err
 	}
-	m.ID, m.Attempt, m.Hash = id, 1, hash(r.cfg.Hash(m))
+	m.ID, m.Attempt, m.Hash = id, 1, t.sum.of(r.cfg.Hash(m))
 	return nil
 }
 

@@ -66,9 +66,11 @@ func (s *streamRun[Tx]) fetch(ctx context.Context) error {
 			return s.runner.fail(fmt.Errorf("stream %s: Next returned %d messages, and %d was the limit: "+
 				"its source is broken; see brokers/brokertest", s.stream.Name(), len(ms), room))
 		}
-		for _, m := range ms {
-			t := newTask(m)
-			if err := s.runner.prepare(m); err != nil {
+		tasks := make([]task, len(ms)) // together, or each would be an allocation
+		for i, m := range ms {
+			t := &tasks[i]
+			t.m = m
+			if err := s.runner.prepare(t); err != nil {
 				if s.runner.failures == nil {
 					return s.runner.fail(&MessageError{ID: m.ID, Position: m.Position, Err: err})
 				}

@@ -45,8 +45,8 @@ func newClaim(ms []*consumer.Message) *claim {
 func (c *claim) at(id string) int { return c.index[id] } // 0 for a single message
 
 // stored notes the hash of a row that was there before.
-func (c *claim) stored(id string, hash []byte) {
-	i := c.at(id)
+func (c *claim) stored(id, hash []byte) {
+	i := c.index[string(id)]
 	c.hashes[i], c.there[i] = bytes.Clone(hash), true
 }
 

@@ -31,6 +31,17 @@ type guard struct {
 
 	savepoints int // set so far
 	queued     []queuedStatement
+	txs        []handlerTx // not handed out yet
+}
+
+// newTx allocates several at once.
+func (g *guard) newTx() *handlerTx {
+	if len(g.txs) == 0 {
+		g.txs = make([]handlerTx, 16)
+	}
+	tx := &g.txs[0]
+	g.txs = g.txs[1:]
+	return tx
 }
 
 func (g *guard) nextSavepoint() string {

@@ -100,7 +100,7 @@ func (s *session) scanFailure(row pgx.Row) (*consumer.Failure, string, error) {
 func (s *session) remove(ctx context.Context, f *consumer.Failure, xid string) error {
 	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), s.in.cfg.CommitTimeout)
 	defer cancel()
-	t := s.trip()
+	t := newTrip()
 	t.add(s.in.failed.same, xid)
 	s.addRelease(t, f)
 	var removed int64

@@ -2,7 +2,9 @@ package inbox
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,7 +18,6 @@ import (
 // that spares each a tenth of its time.
 type trip struct {
 	steps []step
-	types *pgtype.Map
 	// answered is how many steps the server has carried out, for sure.
 	answered int
 }
@@ -29,12 +30,10 @@ type step struct {
 	tag     func(pgconn.CommandTag)
 }
 
-// binary is the format of all columns.
-var binary = []int16{pgtype.BinaryFormatCode}
+// inBinary is the format of all columns.
+var inBinary = []int16{pgtype.BinaryFormatCode}
 
-func (s *session) trip() *trip {
-	return &trip{steps: make([]step, 0, 4), types: s.conn.Conn().TypeMap()}
-}
+func newTrip() *trip { return &trip{steps: make([]step, 0, 4)} }
 
 // add appends a statement, and returns it until the next add. The parameters are
 // of the types string, []string, []byte and [][]byte.
@@ -49,9 +48,9 @@ func (t *trip) add(sql string, params ...any) *step {
 		case []byte:
 			st.params[i] = p
 		case []string:
-			st.params[i] = t.encode(pgtype.TextArrayOID, p)
+			st.params[i] = encodeArray(pgtype.TextOID, p)
 		case [][]byte:
-			st.params[i] = t.encode(pgtype.ByteaArrayOID, p)
+			st.params[i] = encodeArray(pgtype.ByteaOID, p)
 		default:
 			panic(fmt.Sprintf("inbox: no way to send a %T", p))
 		}
@@ -59,12 +58,39 @@ func (t *trip) add(sql string, params ...any) *step {
 	return st
 }
 
-func (t *trip) encode(oid uint32, value any) []byte {
-	encoded, err := t.types.Encode(oid, pgtype.BinaryFormatCode, value, nil)
-	if err != nil {
-		panic(err) // an array of text or bytea cannot fail
+// encodeArray returns a one-dimensional array in the binary format, in which an
+// empty element of bytea is a null. pgtype would take two allocations for each
+// element.
+func encodeArray[E string | []byte](oid uint32, elements []E) []byte {
+	size := 20
+	for _, e := range elements {
+		size += 4 + len(e)
 	}
-	return encoded
+	b := make([]byte, 0, size)
+	dimensions, nulls := uint32(1), uint32(0)
+	if len(elements) == 0 {
+		dimensions = 0
+	}
+	if oid == pgtype.ByteaOID {
+		nulls = 1
+	}
+	b = binary.BigEndian.AppendUint32(b, dimensions)
+	b = binary.BigEndian.AppendUint32(b, nulls)
+	b = binary.BigEndian.AppendUint32(b, oid)
+	if dimensions == 0 {
+		return b
+	}
+	b = binary.BigEndian.AppendUint32(b, uint32(len(elements)))
+	b = binary.BigEndian.AppendUint32(b, 1) // the first index
+	for _, e := range elements {
+		if oid == pgtype.ByteaOID && len(e) == 0 {
+			b = binary.BigEndian.AppendUint32(b, math.MaxUint32)
+			continue
+		}
+		b = binary.BigEndian.AppendUint32(b, uint32(len(e)))
+		b = append(b, e...)
+	}
+	return b
 }
 
 // send sends t, and reads the answers up to the first error.
@@ -76,9 +102,9 @@ func (s *session) send(ctx context.Context, t *trip) error {
 	p := s.pg().StartPipeline(ctx)
 	for i, st := range t.steps {
 		if names != nil {
-			p.SendQueryPrepared(names[i], st.params, st.formats, binary)
+			p.SendQueryPrepared(names[i], st.params, st.formats, inBinary)
 		} else {
-			p.SendQueryParams(st.sql, st.params, nil, st.formats, binary)
+			p.SendQueryParams(st.sql, st.params, nil, st.formats, inBinary)
 		}
 	}
 	if err = p.Sync(); err == nil {

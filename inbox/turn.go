@@ -22,7 +22,7 @@ func (s *session) claim(ctx context.Context, c *claim) error {
 		}
 		s.conn = conn
 	}
-	t := s.trip()
+	t := newTrip()
 	t.add(s.in.sql.begin)
 	s.addClaim(t, c)
 	return s.claimFailed(ctx, s.send(ctx, t))
@@ -36,7 +36,7 @@ func (s *session) addClaim(t *trip, c *claim) {
 		return
 	}
 	t.add(s.in.sql.claim, s.subscriber, c.ids, c.hashes).row = func(values [][]byte) {
-		c.mine[c.at(string(values[0]))] = true
+		c.mine[c.index[string(values[0])]] = true
 	}
 }
 
@@ -57,7 +57,7 @@ func (s *session) finish(ctx context.Context, c *claim, suspect bool) error {
 	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), limit)
 	defer cancel()
 
-	t := s.trip()
+	t := newTrip()
 	s.addEnd(t, c, suspect)
 	before := len(t.steps)
 	var commit pgconn.CommandTag
@@ -113,7 +113,7 @@ func (s *session) addEnd(t *trip, c *claim, suspect bool) {
 	mine, seen := c.split()
 	if len(seen) > 0 {
 		t.add(s.in.sql.lookup, s.subscriber, seen).row = func(values [][]byte) {
-			c.stored(string(values[0]), values[1])
+			c.stored(values[0], values[1])
 		}
 	}
 	switch {

@@ -26,7 +26,9 @@ type handlerTx struct {
 // For implements consumer.BatchTx.
 func (t *handlerTx) For(m *consumer.Message) pgx.Tx {
 	t.guard.turn(m, t.conn.PgConn())
-	return &handlerTx{conn: t.conn, guard: t.guard, m: m}
+	tx := t.guard.newTx()
+	tx.conn, tx.guard, tx.m = t.conn, t.guard, m
+	return tx
 }
 
 // Commit refuses, unless t is a savepoint.
