@@ -17,8 +17,8 @@ type broker interface {
 	// open creates an empty queue of this name. ctx limits everything that is
 	// done with it, except delete.
 	open(ctx context.Context, url, queue string) (queue, error)
-	// source is what a worker reads.
-	source(url, queue string) (consumer.Source, error)
+	// source is what a worker reads, whose batches have so many messages.
+	source(url, queue string, maxBatch int) (consumer.Source, error)
 	// messageID is where the queue's publish puts the id of an order.
 	messageID(*consumer.Message) (string, error)
 }

@@ -25,7 +25,7 @@ const kafkaPartitions = 6
 
 // source notices a dead worker after 2 seconds, which the brokers must allow
 // (group.min.session.timeout.ms): each kill takes that long.
-func (apacheKafka) source(url, topic string) (consumer.Source, error) {
+func (apacheKafka) source(url, topic string, _ int) (consumer.Source, error) {
 	return kafka.New(kafka.Config{
 		Brokers: strings.Split(url, ","), Group: topic, Topics: []string{topic},
 		SessionTimeout: 2 * time.Second, HeartbeatInterval: 200 * time.Millisecond, RebalanceTimeout: 20 * time.Second,

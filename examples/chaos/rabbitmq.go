@@ -22,8 +22,8 @@ func (rabbitMQ) variable() string { return "AMQP_URL" }
 // rabbitPrefetch is small, so that every worker gets messages from each round.
 const rabbitPrefetch = 16
 
-func (rabbitMQ) source(url, queue string) (consumer.Source, error) {
-	return rabbitmq.New(rabbitmq.Config{URL: url, Queue: queue, Prefetch: rabbitPrefetch})
+func (rabbitMQ) source(url, queue string, maxBatch int) (consumer.Source, error) {
+	return rabbitmq.New(rabbitmq.Config{URL: url, Queue: queue, Prefetch: max(rabbitPrefetch, maxBatch)})
 }
 
 func (rabbitMQ) messageID(m *consumer.Message) (string, error) { return consumer.BrokerID(m) }

@@ -57,7 +57,7 @@ func work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	source, err := b.source(c.BrokerURL, c.Queue)
+	source, err := b.source(c.BrokerURL, c.Queue, c.MaxBatch)
 	if err != nil {
 		return err
 	}
@@ -96,6 +96,10 @@ func newRunner(c workerConfig, fp *failpoint, pool *pgxpool.Pool) (*consumer.Run
 			return nil, err
 		}
 	}
+	workers := handlers
+	if c.MaxBatch > 1 {
+		workers = 1 // on few accounts, batches of one process would wait for each other
+	}
 	return consumer.New(consumer.Config[pgx.Tx]{
 		Subscriber:   "ledger",
 		Source:       fp,
@@ -103,7 +107,7 @@ func newRunner(c workerConfig, fp *failpoint, pool *pgxpool.Pool) (*consumer.Run
 		MessageID:    fp.messageID,
 		Handler:      consumer.JSON(ledger{c.Schema}.handler(c.MaxBatch)),
 		MaxBatch:     c.MaxBatch,
-		Workers:      handlers,
+		Workers:      workers,
 		CrashLimit:   1000,                    // here, the messages are innocent
 		DrainTimeout: 1500 * time.Millisecond, // less than a Kafka group waits here
 	})
