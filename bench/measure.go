@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// childVariable makes a child of this program, and holds its task.
+const childVariable = "ACKAFTER_BENCH_CHILD"
+
+func isChild() bool { return os.Getenv(childVariable) != "" }
+
+// task is what a child is to do.
+type task struct {
+	Case     benchCase
+	Queue    string
+	Schema   string
+	Messages int // that are delivered, all in all
+	Profile  string
+}
+
+// measurement is what a child has seen.
+type measurement struct {
+	PerSecond  float64
+	P50, P99   float64 // milliseconds from publish to commit
+	Allocs     float64 // per message
+	Bytes      float64 // per message
+	PeakMemory int64   // of the process, bytes
+}
+
+func (m measurement) String() string {
+	return fmt.Sprintf("%8.0f msg/s  p50 %6.1f ms  p99 %6.1f ms  %5.0f allocs  %6.0f B  %4d MiB",
+		m.PerSecond, m.P50, m.P99, m.Allocs, m.Bytes, m.PeakMemory>>20)
+}
+
+// caseLimit is more than a case may take, but for the old rows.
+const caseLimit = 3 * time.Minute
+
+// measure runs a case in a process of its own.
+func measure(ctx context.Context, db *database, b broker, c benchCase, o options) (m measurement, err error) {
+	schema, err := db.prepare(ctx, c)
+	if err != nil {
+		return m, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, caseLimit)
+	defer cancel()
+	queue := "bench-" + strings.ToLower(rand.Text()[:10])
+	if err := b.create(ctx, queue, c.Workers); err != nil {
+		return m, err
+	}
+	after := context.WithoutCancel(ctx)
+	defer func() { err = errors.Join(err, b.delete(after, queue), db.drop(after, schema)) }()
+	all, effects := orders(c)
+	if c.Rate == 0 {
+		if err := b.publish(ctx, queue, all); err != nil {
+			return m, err
+		}
+	}
+	child := startChild(ctx, task{c, queue, schema, len(all), o.profile})
+	if c.Rate > 0 {
+		if err := publishSlowly(ctx, b, queue, all, c.Rate); err != nil {
+			return m, err
+		}
+	}
+	if m, err = child(); err != nil {
+		return m, err
+	}
+	if c.Kind == "broker" {
+		return m, nil
+	}
+	return m, db.audit(ctx, schema, effects)
+}
+
+// startChild returns a function that waits for the child.
+func startChild(ctx context.Context, t task) func() (measurement, error) {
+	self, err := os.Executable()
+	spec, marshalErr := json.Marshal(t)
+	if err := errors.Join(err, marshalErr); err != nil {
+		return func() (measurement, error) { return measurement{}, err }
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), childVariable+"="+string(spec))
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	started := cmd.Start()
+	return func() (m measurement, err error) {
+		if started != nil {
+			return m, started
+		}
+		if err := cmd.Wait(); err != nil {
+			return m, fmt.Errorf("%w: %s", err, problems.String())
+		}
+		return m, json.Unmarshal(out.Bytes(), &m)
+	}
+}
+
+// publishSlowly publishes a few at a time, rate of them a second.
+func publishSlowly(ctx context.Context, b broker, queue string, all []order, rate int) error {
+	const step = 20 * time.Millisecond
+	ticks := time.NewTicker(step)
+	defer ticks.Stop()
+	n := max(1, rate*int(step)/int(time.Second))
+	p, err := openPublisher(b, queue)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	for len(all) > 0 {
+		n := min(n, len(all))
+		for i := range all[:n] {
+			all[i].At = time.Now().UnixNano()
+		}
+		if err := p.publish(ctx, all[:n]); err != nil {
+			return err
+		}
+		all = all[n:]
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+const pageHead = `# Benchmarks
+
+Written by ` + "`make bench-peers`" + `: do not edit. What the knobs are for is in [performance.md](performance.md).
+
+![messages per second](benchmarks.svg)
+
+Every case has the same work: a backlog of messages of 1 KiB of JSON, one ` + "`update`" + ` for each on one of 1 000 accounts, ` + "`synchronous_commit`" + `
+on, servers and worker on one machine. Each runs in a process of its own, several times, in turn with the others; a tenth of the
+backlog is not counted. A figure counts only if the accounts are right afterwards.
+
+| case | |
+|---|---|
+| hand | a loop by hand with an inbox: begin, insert, update, commit, acknowledge |
+| watermill | the same in a handler of a Watermill router |
+| maxbatch-1, maxbatch-100 | this library |
+| queued | with inbox.Queue, MaxBatch 100 |
+| batchhandler | with a BatchHandler, MaxBatch 100 |
+| group-ceiling, queued-ceiling | a loop by hand that commits up to 100 messages at once, with a statement for each, or all of them in one round trip. It has no handling of failures |
+| broker | receive and acknowledge, nothing else |
+| duplicates-10, duplicates-only, failing-1, old-rows-10m | maxbatch-100 with 10 % duplicates, with nothing new, with 1 % of messages that are set aside, with 10 million older rows of random ids |
+| latency-1, latency-100 | 500 messages a second, MaxBatch 1 and 100 |
+
+`
+
+// page is docs/benchmarks.md.
+func (r *results) page(ctx context.Context, db *database) (string, error) {
+	var postgres string
+	if err := db.pool.QueryRow(ctx, "show server_version").Scan(&postgres); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString(pageHead)
+	fmt.Fprintf(&b, "Measured on %s: %d cores (%s), %s, PostgreSQL %s, %s.\n\n", time.Now().Format("2006-01-02"),
+		runtime.NumCPU(), processor(), runtime.Version(), postgres, strings.Join(peers(), ", "))
+	b.WriteString("| broker | case | workers | msg/s (median) | least | most | allocations | bytes | peak RSS |\n|---|---|---|---|---|---|---|---|---|\n")
+	for _, res := range r.list() {
+		if res.P99 > 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "| %s | %s | %d | %.0f | %.0f | %.0f | %.0f | %.0f | %d MiB |\n", res.Broker, res.Case, res.Workers,
+			res.PerSecond.Median, res.PerSecond.Min, res.PerSecond.Max, res.Allocs, res.Bytes, res.PeakRSS>>20)
+	}
+	b.WriteString("\nFrom publish to commit, at 500 messages a second:\n\n| broker | case | p50 | p99 |\n|---|---|---|---|\n")
+	for _, res := range r.list() {
+		if res.P99 > 0 {
+			fmt.Fprintf(&b, "| %s | %s | %.1f ms | %.1f ms |\n", res.Broker, res.Case, res.P50, res.P99)
+		}
+	}
+	b.WriteString("\nHow many times as much, round by round:\n\n| broker | workers | | median | spread |\n|---|---|---|---|---|\n")
+	for _, line := range r.ratioLines() {
+		b.WriteString("| " + strings.Join(line, " | ") + " |\n")
+	}
+	return b.String(), nil
+}
+
+// processor returns the name of the processor, as Linux tells.
+func processor() string {
+	data, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(data)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+// peers returns the versions of what was compared.
+func peers() []string {
+	info, _ := debug.ReadBuildInfo()
+	var all []string
+	for _, d := range info.Deps {
+		for _, p := range []string{"watermill", "watermill-amqp/v3", "watermill-kafka/v3", "pgx/v5", "amqp091-go", "kafka-go"} {
+			if strings.HasSuffix(d.Path, "/"+p) {
+				all = append(all, strings.TrimPrefix(d.Path, "github.com/")+" "+d.Version)
+			}
+		}
+	}
+	return all
+}
