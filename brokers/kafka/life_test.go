@@ -2,8 +2,10 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -190,6 +192,52 @@ func TestStartLastLosesNothing(t *testing.T) {
 	kafkatest.Start(t, config).Want("meanwhile")
 }
 
+// Partitions that are added later are new: with StartLast, too, they are read
+// from their first message, whether a member runs or not.
+func TestStartLastNewPartitions(t *testing.T) {
+	t.Parallel()
+	topic := kafkatest.New(t, kafkatest.Brokers(t), 2)
+	topic.Send(0, "before")
+	config := topic.Config()
+	config.Start = kafka.StartLast
+	w := kafkatest.Start(t, config)
+	kafkatest.Eventually(t, "the beginnings are committed", func() bool { return topic.Committed(0) == 1 && topic.Committed(1) == 0 })
+	topic.Grow(3)
+	topic.Send(2, "while it runs")
+	w.Want("while it runs")
+	w.Stop()
+	topic.Grow(4)
+	topic.Send(3, "while it does not")
+	w = kafkatest.Start(t, config)
+	w.Want("while it does not")
+	w.Stop()
+	if _, metadata := topic.CommittedAs(3); !strings.Contains(metadata, "partitions=2") {
+		t.Errorf("the metadata is %q: it must go on telling how many partitions there were at first", metadata)
+	}
+}
+
+// A partition that was there when the group began the topic begins at its end,
+// though its owner comes later than that of the others.
+func TestStartLastOfALateOwner(t *testing.T) {
+	t.Parallel()
+	topic := kafkatest.New(t, kafkatest.Brokers(t), 2)
+	topic.Send(1, "before")
+	config := topic.Config()
+	config.Start = kafka.StartLast
+	w := kafkatest.Start(t, config)
+	kafkatest.Eventually(t, "the beginnings are committed", func() bool { return topic.Committed(0) == 0 && topic.Committed(1) == 1 })
+	w.Stop()
+	_, metadata := topic.CommittedAs(0)
+	other := *topic // a group whose first owner of partition 1 has died early
+	other.Group += "-other"
+	other.CommitAs(0, 0, metadata)
+	config.Group = other.Group
+	w = kafkatest.Start(t, config)
+	kafkatest.Eventually(t, "the end is committed", func() bool { return other.Committed(1) == 1 })
+	topic.Send(1, "after")
+	w.Want("after")
+}
+
 func TestNewPartitions(t *testing.T) {
 	t.Parallel()
 	topic := kafkatest.New(t, kafkatest.Brokers(t), 1)
@@ -220,7 +268,11 @@ func TestOutOfRange(t *testing.T) {
 			config.OutOfRange = c.policy
 			w := kafkatest.Start(t, config)
 			if c.policy == kafka.OutOfRangeFail {
-				wantText(t, w.Failed(), topic.Name+"/0", "has committed the offset 3", "holds 0 to 1", "deleted and created again", "Config.OutOfRange")
+				err := w.Failed()
+				if !errors.Is(err, kafka.ErrOffsetOutOfRange) || errors.Is(err, consumer.ErrOutage) {
+					t.Errorf("errors.Is does not tell: %v", err)
+				}
+				wantText(t, err, topic.Name+"/0", "has committed the offset 3", "holds 0 to 1", "deleted and created again", "Config.OutOfRange")
 				return
 			}
 			if c.policy == kafka.OutOfRangeLast {
@@ -255,18 +307,20 @@ func TestCloseWhileIdle(t *testing.T) {
 	}
 }
 
-// Kafka does not count deliveries. What the owner before may have been given is
-// marked; what nobody can have been given is not.
+// Kafka does not count deliveries. What an owner before may have been given is
+// marked; what nobody can have been given is not. A group without commits may
+// have lost them.
 func TestRedelivered(t *testing.T) {
 	t.Parallel()
 	topic := kafkatest.New(t, kafkatest.Brokers(t), 1)
-	topic.Send(0, "a", "b", "c", "d", "e", "f")
+	topic.Send(0, "a", "b", "c", "d", "e", "f", "g", "h")
 	config := topic.Config()
 	config.Window = 3
 	w := kafkatest.Start(t, config)
-	for _, d := range w.Take(2) {
-		if d.Redelivered {
-			t.Errorf("%s is marked, and the group has read nothing before", d.Position)
+	for _, want := range []bool{true, true, true, false} {
+		d := w.Next()
+		if d.Redelivered != want {
+			t.Errorf("Redelivered of %s is %v, and the group has no commits", d.Position, d.Redelivered)
 		}
 		d.Ack()
 	}
