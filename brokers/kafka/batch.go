@@ -110,7 +110,10 @@ func (b *batch) expand(limit int) error {
 }
 
 // empty makes the batch one without records: they are not for consumers.
-func (b *batch) empty() { b.count, b.data = 0, nil }
+func (b *batch) empty() {
+	b.count, b.data = 0, nil
+	b.attributes &^= compression
+}
 
 // abort tells whether a control batch ends a transaction by aborting it. The
 // key of a control record is its version and its type.
