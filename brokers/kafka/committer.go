@@ -31,19 +31,28 @@ type committer struct {
 	unsure time.Time  // until when a commit without an answer may come; zero when there is none
 }
 
-// run commits every interval until stop is closed, and then once more.
+// run commits every interval, sooner where a window waits for it or a commit has
+// failed, until stop is closed, and then once more.
 func (c *committer) run(interval time.Duration, stop <-chan struct{}) {
-	ticker := time.NewTicker(interval)
+	wait := backoff{min: c.client.config.BackoffMin, max: c.client.config.BackoffMax}
+	ticker, retry := time.NewTicker(interval), time.NewTimer(interval)
+	retry.Stop() // until something fails
 	defer ticker.Stop()
-	for {
+	defer retry.Stop()
+	for last := false; !last; {
 		select {
 		case <-ticker.C:
-			c.note(c.flush())
+		case <-retry.C:
 		case <-c.hurry:
-			c.note(c.flush())
 		case <-stop:
-			c.note(c.flush())
-			return
+			last = true
+		}
+		err := c.flush()
+		c.note(err)
+		if err != nil {
+			retry.Reset(wait.step())
+		} else {
+			wait.reset()
 		}
 	}
 }

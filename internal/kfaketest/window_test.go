@@ -1,11 +1,14 @@
 package kfaketest
 
 import (
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/ackafter/ackafter/internal/kafkatest"
 )
@@ -65,4 +68,25 @@ func TestWindowCountsFromTheCommit(t *testing.T) {
 	w = kafkatest.Start(t, config)
 	w.Want(bodies...)
 	kafkatest.Eventually(t, "nearly all is committed without the interval", func() bool { return topic.Committed(0) >= 16 })
+}
+
+// A commit that the window waits for fails, and is tried again before the
+// interval has passed.
+func TestWindowWaitsForACommitThatFails(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	topic := kafkatest.New(t, c.ListenAddrs(), 1)
+	topic.Send(0, "a", "b", "c")
+	topic.Commit(0, 0)
+	var sent atomic.Int32
+	c.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if sent.Add(1) <= 3 {
+			return nil, errors.New("away"), true
+		}
+		return nil, nil, false
+	})
+	config := topic.Config()
+	config.Window, config.CommitInterval = 2, time.Hour
+	kafkatest.Start(t, config).Want("a", "b", "c")
 }
