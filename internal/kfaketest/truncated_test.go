@@ -47,9 +47,8 @@ func TestTruncatedBeyondTheCommit(t *testing.T) {
 	kafkatest.Eventually(t, "it is committed", func() bool { return topic.Committed(0) == 1 })
 	from.Store(2)
 	<-held[0].Ended
-	again := w.Take(2)
-	if string(again[0].Body) != "b" || string(again[1].Body) != "c" || !again[0].Redelivered {
-		t.Errorf("%q and %q come again, want b and c", again[0].Body, again[1].Body)
+	if again := w.Next(); string(again.Body) != "b" || !again.Redelivered {
+		t.Errorf("%q comes again (%v), want b", again.Body, again.Redelivered)
 	}
 }
 
