@@ -106,12 +106,12 @@ type Config struct {
 	// the group has committed for it, and so how many a crash brings a second
 	// time at most. While the first of them is tried again and again the rest
 	// goes on, up to here, and then the partition waits. When what is settled
-	// comes to half of it, it is committed before CommitInterval has passed. The
-	// first Window messages after an assignment have Message.Redelivered; so all
-	// members of a group should have the same, and one that is made smaller
-	// leaves a part of them unmarked once. It counts messages, not offsets, and
-	// must not be less than the runner's Workers to keep all of them busy. Zero
-	// means 10 000.
+	// comes to three quarters of it, it is committed before CommitInterval has
+	// passed. The first Window messages after an assignment are marked as
+	// Message.Redelivered; so all members of a group should have the same, and
+	// after it was made smaller a part of them is not marked once. It counts
+	// messages, not offsets, and must not be less than the runner's Workers to
+	// keep all of them busy. Zero means 10 000.
 	Window int
 	// FetchBytes bounds the answer to one request for messages, which is often
 	// compressed, and the decompressed batches that are held of a partition
