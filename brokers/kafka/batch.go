@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"time"
 
 	"github.com/segmentio/kafka-go/compress"
@@ -39,6 +40,7 @@ type batch struct {
 	from       int64  // the first offset that was asked for
 	above      int64  // the least offset of the next record
 	weight     int    // in a buffer
+	broken     error  // why nothing of it can be read
 }
 
 // nextBatch takes the first batch from records, and returns nil when only a
@@ -83,8 +85,8 @@ func parseBatch(raw []byte) *batch {
 
 func (b *batch) is(flag int16) bool { return b.attributes&flag != 0 }
 
-// expand decompresses the records.
-func (b *batch) expand() error {
+// expand decompresses the records, which must come to at most limit bytes.
+func (b *batch) expand(limit int) error {
 	code := compress.Compression(b.attributes & compression)
 	if code == compress.None {
 		return nil
@@ -95,9 +97,12 @@ func (b *batch) expand() error {
 	}
 	reader := codec.NewReader(bytes.NewReader(b.data))
 	var plain bytes.Buffer
-	_, err := plain.ReadFrom(reader)
+	n, err := plain.ReadFrom(io.LimitReader(reader, int64(limit)+1))
 	if err := errors.Join(err, reader.Close()); err != nil {
 		return fmt.Errorf("decompress it (%s): %w", codec.Name(), err)
+	}
+	if n > int64(limit) {
+		return fmt.Errorf("it has %d bytes, and more than %d decompressed (%s): raise Config.MaxBatchBytes", len(b.data), limit, codec.Name())
 	}
 	b.data = plain.Bytes()
 	b.attributes &^= compression
@@ -105,7 +110,10 @@ func (b *batch) expand() error {
 }
 
 // empty makes the batch one without records: they are not for consumers.
-func (b *batch) empty() { b.count, b.data = 0, nil }
+func (b *batch) empty() {
+	b.count, b.data = 0, nil
+	b.attributes &^= compression
+}
 
 // abort tells whether a control batch ends a transaction by aborting it. The
 // key of a control record is its version and its type.

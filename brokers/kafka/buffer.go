@@ -22,29 +22,32 @@ func newBuffer(limit int) *buffer {
 	return &buffer{limit: limit, wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// push waits for room, and returns ctx's error when ctx ended first.
-func (f *buffer) push(ctx context.Context, b *batch) error {
-	for !f.tryPush(b) {
+// wait waits for room, and returns ctx's error when ctx ended first.
+func (f *buffer) wait(ctx context.Context) error {
+	for f.full() {
 		select {
 		case <-f.room:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	signal(f.wake)
 	return nil
 }
 
-func (f *buffer) tryPush(b *batch) bool {
+func (f *buffer) full() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.bytes >= f.limit {
-		return false
-	}
+	return f.bytes >= f.limit
+}
+
+// add takes in a batch. The one that fetches has waited for room.
+func (f *buffer) add(b *batch) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.batches = append(f.batches, b)
 	b.weight = len(b.data) + batchHeader // before anybody reads from it
 	f.bytes += b.weight
-	return true
+	signal(f.wake)
 }
 
 // pop returns the next batch, or nil when there is none.

@@ -13,8 +13,8 @@ import (
 // say what is wrong and what would help; one that may pass wraps
 // consumer.ErrOutage. It does not join the group.
 func (s *Source) Check(ctx context.Context, p consumer.Plan) error {
-	if s.invalid != nil {
-		return s.invalid
+	if err := s.Validate(); err != nil {
+		return err
 	}
 	s.checkPlan(p)
 	c := connect(s.config)
@@ -56,7 +56,7 @@ func (c *client) checkTopic(ctx context.Context, t kafka.Topic) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.fetch(ctx, place{topic: t.Name, partition: id, replica: -1}, last, 0)
+	r, err := c.fetch(ctx, place{topic: t.Name, partition: id, replica: -1, epoch: -1}, last, 0)
 	if err != nil {
 		return err
 	}

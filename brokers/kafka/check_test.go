@@ -121,6 +121,7 @@ func TestConfigMistakes(t *testing.T) {
 	})
 	wantText(t, err, "Brokers[0]", "Group is empty", "Topics[0]", "Topics[2]", "Start", "OutOfRange", "Window", "FetchBytes",
 		"HeartbeatInterval", "CommitInterval", "WatchInterval", "BackoffMax")
+	wantText(t, err, "is Start(9)", "is OutOfRange(9)")
 	s := kafka.Group(nil, "")
 	wantText(t, s.Validate(), "Brokers is empty", "Group is empty", "Topics is empty")
 	wantText(t, s.Check(t.Context(), consumer.Plan{}), "Brokers is empty")

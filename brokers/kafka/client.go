@@ -48,11 +48,18 @@ func connect(c Config) *client {
 	return it
 }
 
-// close ends everything, and waits until it has ended.
+// close ends everything, and waits until it has ended, for CloseTimeout at most.
 func (c *client) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), c.config.CloseTimeout)
+	defer cancel()
+	c.closeWithin(ctx)
+}
+
+// closeWithin is close with another limit.
+func (c *client) closeWithin(ctx context.Context) {
 	c.cancel()
 	c.transport.CloseIdleConnections()
-	c.sockets.close(c.config.CloseTimeout)
+	c.sockets.close(ctx)
 }
 
 // place says what to fetch, and from whom.
@@ -62,6 +69,8 @@ type place struct {
 	partition int
 	replica   int32         // the broker to ask instead of the leader, or -1
 	newest    *atomic.Int32 // the newest fetch that the broker knows; 0 when it is not known
+	epoch     int32         // of the leader that wrote what is before the offset, or -1
+	rack      string        // where a replica may be; empty for the leader
 }
 
 // fetch asks for messages of one partition, and for as long as wait when there
@@ -69,23 +78,20 @@ type place struct {
 func (c *client) fetch(ctx context.Context, at place, offset int64, wait time.Duration) (*fetched, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait+c.config.RequestTimeout)
 	defer cancel()
-	isolation := kafka.ReadCommitted
-	if c.config.ReadUncommitted {
-		isolation = kafka.ReadUncommitted
-	}
 	answer, err := c.transport.RoundTrip(ctx, c.api.Addr, &fetch{
 		clientID: c.config.ClientID,
 		replica:  at.replica,
 		id:       at.id,
 		newest:   at.newest,
+		epoch:    at.epoch,
 		Request: fetchapi.Request{
 			ReplicaID:      -1,
 			MaxWaitTime:    int32(wait.Milliseconds()),
 			MinBytes:       1,
 			MaxBytes:       int32(c.config.FetchBytes),
-			IsolationLevel: int8(isolation),
+			IsolationLevel: int8(c.isolation()),
 			SessionEpoch:   -1, // no session
-			RackID:         c.config.Rack,
+			RackID:         at.rack,
 			Topics: []fetchapi.RequestTopic{{Topic: at.topic, Partitions: []fetchapi.RequestPartition{{
 				Partition:          int32(at.partition),
 				CurrentLeaderEpoch: -1,
@@ -101,10 +107,19 @@ func (c *client) fetch(ctx context.Context, at place, offset int64, wait time.Du
 	return answer.(*fetched), nil
 }
 
-// ends returns the first offset of a partition, and the one after its last.
+func (c *client) isolation() kafka.IsolationLevel {
+	if c.config.ReadUncommitted {
+		return kafka.ReadUncommitted
+	}
+	return kafka.ReadCommitted
+}
+
+// ends returns the first offset of a partition, and the one after the last that
+// can be read: with read_committed, the first one of an open transaction.
 func (c *client) ends(ctx context.Context, topic string, partition int) (first, last int64, err error) {
 	answer, err := c.api.ListOffsets(ctx, &kafka.ListOffsetsRequest{
-		Topics: map[string][]kafka.OffsetRequest{topic: {kafka.FirstOffsetOf(partition), kafka.LastOffsetOf(partition)}},
+		Topics:         map[string][]kafka.OffsetRequest{topic: {kafka.FirstOffsetOf(partition), kafka.LastOffsetOf(partition)}},
+		IsolationLevel: c.isolation(),
 	})
 	if err != nil {
 		return 0, 0, err
@@ -142,7 +157,7 @@ func (c *client) group() kafka.ConsumerGroupConfig {
 		HeartbeatInterval: c.config.HeartbeatInterval,
 		SessionTimeout:    c.config.SessionTimeout,
 		RebalanceTimeout:  c.config.RebalanceTimeout,
-		JoinGroupBackoff:  c.config.BackoffMax,
+		JoinGroupBackoff:  c.config.BackoffMin, // membership.run waits longer
 		Timeout:           c.config.RequestTimeout,
 	}
 }

@@ -15,27 +15,44 @@ import (
 // generation and only through it: the group refuses the commit of a generation
 // that has ended, so what another member has committed since is safe. It is
 // the only one to commit, one commit at a time, and so offsets only rise.
+//
+// A commit without an answer is the exception: it may lie in a socket, and come
+// to the group after a later one. So for a while after it the newest offsets are
+// committed again, whatever the group is thought to have.
 type committer struct {
 	client  *client
 	gen     *kafka.Generation
 	note    func(error) // what became of a commit
 	remade  func()      // ends the generation since a topic was made again
 	streams []*stream
+	hurry   chan struct{} // holds a token when a window is full of what is settled
 
-	mu sync.Mutex // held during a commit
+	mu     sync.Mutex // held during a commit
+	unsure time.Time  // until when a commit without an answer may come; zero when there is none
 }
 
-// run commits every interval until stop is closed, and then once more.
+// run commits every interval, sooner where a window waits for it or a commit has
+// failed, until stop is closed, and then once more.
 func (c *committer) run(interval time.Duration, stop <-chan struct{}) {
-	ticker := time.NewTicker(interval)
+	wait := backoff{min: c.client.config.BackoffMin, max: c.client.config.BackoffMax}
+	ticker, retry := time.NewTicker(interval), time.NewTimer(interval)
+	retry.Stop() // until something fails
 	defer ticker.Stop()
-	for {
+	defer retry.Stop()
+	for last := false; !last; {
 		select {
 		case <-ticker.C:
-			c.note(c.flush())
+		case <-retry.C:
+		case <-c.hurry:
 		case <-stop:
-			c.note(c.flush())
-			return
+			last = true
+		}
+		err := c.flush()
+		c.note(err)
+		if err != nil {
+			retry.Reset(wait.step())
+		} else {
+			wait.reset()
 		}
 	}
 }
@@ -72,7 +89,7 @@ func (c *committer) flush() error {
 func (c *committer) verify(ctx context.Context, due map[*stream]offset) (gone, err error) {
 	names := map[string]bool{}
 	for s, o := range due {
-		if o.id != (topicID{}) {
+		if o.mark.id != (topicID{}) {
 			names[s.topic] = true
 		}
 	}
@@ -86,7 +103,7 @@ func (c *committer) verify(ctx context.Context, due map[*stream]offset) (gone, e
 	for s, o := range due {
 		id, exists := ids[s.topic]
 		switch {
-		case !names[s.topic], exists && id == o.id:
+		case !names[s.topic], exists && id == o.mark.id:
 			continue
 		case exists:
 			s.lose()
@@ -111,10 +128,25 @@ func (c *committer) send(ctx context.Context, due map[*stream]offset) error {
 		return nil
 	}
 	done, err := c.client.commit(ctx, c.gen, offsets)
+	c.doubt(done == nil, due)
 	for s, o := range due {
 		if done[s.topic][s.partition] {
-			s.commit(o.at)
+			s.commit(o)
 		}
 	}
 	return err
+}
+
+// doubt notes whether a commit has had no answer. A broker that does not answer
+// within RequestTimeout is given as long once more to take it in.
+func (c *committer) doubt(unanswered bool, due map[*stream]offset) {
+	if unanswered {
+		c.unsure = time.Now().Add(c.client.config.RequestTimeout)
+	}
+	over := !unanswered && time.Now().After(c.unsure)
+	for s := range due {
+		if unanswered || over {
+			s.doubt(unanswered)
+		}
+	}
 }

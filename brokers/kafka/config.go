@@ -5,43 +5,83 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/segmentio/kafka-go/sasl"
 )
 
 // Start says where a group begins in a partition of which it has committed
-// nothing. A topic that is made again while this member runs, or of which the
-// group has kept an offset of the one before, begins at its first message.
+// nothing. A topic that is made again while this member runs begins at its first
+// message, whatever Start says.
 type Start uint8
 
 const (
 	// StartFirst begins with the oldest message there is.
 	StartFirst Start = iota
 	// StartLast begins with what is written after the partition was assigned
-	// for the first time. That place is committed at once, so that a restart
-	// before the first message is settled loses nothing.
+	// for the first time. That place is committed before anything is delivered,
+	// and kept by this member until it is, so that nothing written since is
+	// skipped. A partition that was added to the topic after the group had begun
+	// it is new, and begins at its first message.
 	StartLast
 )
 
-// OutOfRange says what to do when the log has no message at the offset that
-// the group has committed: its retention has deleted what was not read yet, or
-// a broker has lost messages. A topic that was deleted and made again is no such
-// case, unless the brokers have no topic ids: it is read from its first message.
+// String returns the name of the constant.
+func (s Start) String() string {
+	switch s {
+	case StartFirst:
+		return "StartFirst"
+	case StartLast:
+		return "StartLast"
+	}
+	return "Start(" + strconv.Itoa(int(s)) + ")"
+}
+
+// OutOfRange says what to do when the offset that the group has committed is of
+// no use: its retention has deleted what was not read yet, a broker has lost
+// messages, or it was committed for another topic of the same name, as when the
+// topic was deleted and made again while no member ran, or when a tool has copied
+// the group's offsets from another cluster. A topic that is made again while this
+// member runs is no such case: it is read from its first message.
 type OutOfRange uint8
 
 const (
-	// OutOfRangeFail ends Run with an error. Somebody has to decide.
+	// OutOfRangeFail ends Run with an error that wraps ErrOffsetOutOfRange.
+	// Somebody has to decide.
 	OutOfRangeFail OutOfRange = iota
 	// OutOfRangeFirst goes on with the oldest message there is, and logs it.
+	// Where a broker has lost messages and tells up to where the log is still
+	// the same, that is the oldest one after that place.
 	OutOfRangeFirst
 	// OutOfRangeLast goes on with the next message that is written, and logs
 	// it.
 	OutOfRangeLast
 )
 
+// String returns the name of the constant.
+func (o OutOfRange) String() string {
+	switch o {
+	case OutOfRangeFail:
+		return "OutOfRangeFail"
+	case OutOfRangeFirst:
+		return "OutOfRangeFirst"
+	case OutOfRangeLast:
+		return "OutOfRangeLast"
+	}
+	return "OutOfRange(" + strconv.Itoa(int(o)) + ")"
+}
+
 // Config describes the membership in one consumer group. Only Brokers, Group
-// and Topics are required.
+// and Topics are required. New copies the slices; what the other fields point to
+// must not be changed while the source is in use.
+//
+// Kafka has no message id, so consumer.Config.MessageID must be set: its default,
+// consumer.BrokerID, finds none, and every message would be set aside as
+// unidentified. Use an id that the producer sets (consumer.HeaderID,
+// consumer.CloudEventID …); or consumer.PositionID, which knows again what Kafka
+// delivers twice, but not what a producer sends twice.
 type Config struct {
 	// Brokers are some of the cluster's brokers, each as host:port. The others
 	// are found through them.
@@ -62,15 +102,27 @@ type Config struct {
 	// seen (read_committed).
 	ReadUncommitted bool
 
-	// Window is how many messages of a partition may be delivered beyond the
-	// first one that is not settled. While that one is tried again and again
-	// the rest goes on, up to here; and a crash brings no more than these a
-	// second time. Zero means 10 000.
+	// Window is how many messages of a partition may be delivered beyond what
+	// the group has committed for it, and so how many a crash brings a second
+	// time at most. While the first of them is tried again and again the rest
+	// goes on, up to here, and then the partition waits. When what is settled
+	// comes to three quarters of it, it is committed before CommitInterval has
+	// passed. The first Window messages after an assignment are marked as
+	// Message.Redelivered; so all members of a group should have the same, and
+	// after it was made smaller a part of them is not marked once. It counts
+	// messages, not offsets, and must not be less than the runner's Workers to
+	// keep all of them busy. Zero means 10 000.
 	Window int
-	// FetchBytes bounds the answer to one request for messages, and what is
-	// held of a partition before it is delivered. A larger batch of messages
-	// still passes, alone. Zero means 256 KiB.
+	// FetchBytes bounds the answer to one request for messages, which is often
+	// compressed, and the decompressed batches that are held of a partition
+	// before they are delivered. A larger batch still passes, alone. Zero means
+	// 256 KiB.
 	FetchBytes int
+	// MaxBatchBytes is how large a compressed batch of messages may become: a
+	// small batch can hold a lot of the same. A larger one is ErrUnreadable, and
+	// ends Run. One is decompressed at a time, so the memory for a partition is
+	// the answer, FetchBytes, and one batch. Zero means 64 MiB.
+	MaxBatchBytes int
 	// FetchWait is how long a broker that has nothing new holds a request
 	// back. Zero means 500 milliseconds.
 	FetchWait time.Duration
@@ -84,13 +136,15 @@ type Config struct {
 	// gives the partitions of a member to others. Zero means 45 seconds.
 	SessionTimeout time.Duration
 	// HeartbeatInterval is how often a member gives a sign of life, and learns
-	// that members come or go. Zero means 3 seconds.
+	// that members come or go. Zero means 3 seconds, or a third of
+	// SessionTimeout if that is less.
 	HeartbeatInterval time.Duration
 	// RebalanceTimeout is how long the group waits, when members come or go,
 	// for the others to finish what they have begun. The runner's
 	// DrainTimeout and AbandonTimeout together should be below it, and below
 	// SessionTimeout; a member that takes longer loses its partitions, which
-	// costs nothing but redeliveries. Zero means 60 seconds.
+	// costs nothing but redeliveries. Check warns of a DrainTimeout that is not;
+	// it does not know AbandonTimeout. Zero means 60 seconds.
 	RebalanceTimeout time.Duration
 	// WatchInterval is how often the topics are looked at for new partitions.
 	// Zero means 5 seconds.
@@ -101,7 +155,8 @@ type Config struct {
 	ClientID string
 	// Rack is where this process runs, in the terms of the brokers' setting
 	// broker.rack. Where the brokers allow it, messages are then read from a
-	// replica in the same rack. Empty means from the leader.
+	// replica in the same rack. A replica that fails is not asked again for a
+	// minute; the leader is. Empty means from the leader.
 	Rack string
 	// TLS encrypts the connections. Nil means that they are not.
 	TLS *tls.Config
@@ -115,20 +170,25 @@ type Config struct {
 	// DialTimeout bounds connecting to a broker, TLS and SASL included. Zero
 	// means 10 seconds.
 	DialTimeout time.Duration
-	// RequestTimeout bounds each request. Zero means 10 seconds.
+	// RequestTimeout bounds each request: one for messages by FetchWait more,
+	// and one to join the group by RebalanceTimeout more, for so long a broker
+	// may hold them back. Zero means 10 seconds.
 	RequestTimeout time.Duration
-	// CloseTimeout bounds the farewell to the group; without one, the group
-	// notices after SessionTimeout. Zero means 5 seconds.
+	// CloseTimeout bounds all that is left to do when partitions are given up
+	// at the end of Run: the farewell to the group, without which the group
+	// notices after SessionTimeout, and closing the connections. The last commit
+	// comes before it, and has RequestTimeout. Zero means 5 seconds.
 	CloseTimeout time.Duration
 	// BackoffMin and BackoffMax are the shortest and the longest wait before
 	// something that has failed is tried again. The wait doubles each time,
-	// less a random part of up to a half. Zero means 100 milliseconds, and
-	// 5 seconds.
+	// less a random part of up to a half. Zero means 100 milliseconds and
+	// 5 seconds; or as much as the other one, where that would put them in the
+	// wrong order.
 	BackoffMin, BackoffMax time.Duration
 
 	// StallAfter is how long a partition may stand still, although messages
-	// wait in it, before Health returns an error. Zero means 5 minutes,
-	// negative means for ever.
+	// wait in it, before Health returns an error. The time begins when the first
+	// of them is there. Zero means 5 minutes, negative means for ever.
 	StallAfter time.Duration
 	// Logger gets a line when something begins to fail, one when that is over,
 	// and one for each rebalance. Nil means slog.Default().
@@ -136,7 +196,7 @@ type Config struct {
 }
 
 // New returns the source that c describes, or every mistake in c. It connects
-// to nothing.
+// to nothing. consumer.Config.MessageID must be chosen, see Config.
 func New(c Config) (*Source, error) {
 	s := newSource(c)
 	if err := s.Validate(); err != nil {
@@ -147,15 +207,17 @@ func New(c Config) (*Source, error) {
 
 // Group returns the source of topics for a member of a consumer group, with
 // the defaults of Config. Mistakes in its arguments are reported by Validate,
-// which consumer.New calls.
+// which consumer.New calls. consumer.Config.MessageID must be chosen, see Config.
 func Group(brokers []string, group string, topics ...string) *Source {
 	return newSource(Config{Brokers: brokers, Group: group, Topics: topics})
 }
 
-// withDefaults replaces what is zero.
+// withDefaults replaces what is zero, and makes the slices its own.
 func (c Config) withDefaults() Config {
+	c.Brokers, c.Topics = slices.Clone(c.Brokers), slices.Clone(c.Topics)
 	c.Window = or(c.Window, 10_000)
 	c.FetchBytes = or(c.FetchBytes, 256<<10)
+	c.MaxBatchBytes = or(c.MaxBatchBytes, 64<<20)
 	c.FetchWait = or(c.FetchWait, 500*time.Millisecond)
 	c.CommitInterval = or(c.CommitInterval, time.Second)
 	c.SessionTimeout = or(c.SessionTimeout, 45*time.Second)
@@ -166,7 +228,7 @@ func (c Config) withDefaults() Config {
 	c.DialTimeout = or(c.DialTimeout, 10*time.Second)
 	c.RequestTimeout = or(c.RequestTimeout, 10*time.Second)
 	c.CloseTimeout = or(c.CloseTimeout, 5*time.Second)
-	c.BackoffMin = or(c.BackoffMin, 100*time.Millisecond)
+	c.BackoffMin = or(c.BackoffMin, min(100*time.Millisecond, or(c.BackoffMax, time.Hour)))
 	c.BackoffMax = or(c.BackoffMax, max(c.BackoffMin, 5*time.Second))
 	c.StallAfter = or(c.StallAfter, 5*time.Minute)
 	c.Logger = or(c.Logger, slog.Default())

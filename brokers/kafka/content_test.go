@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/ackafter/ackafter/brokers/kafka"
+	"github.com/ackafter/ackafter/consumer"
 	"github.com/ackafter/ackafter/internal/kafkatest"
 )
 
@@ -28,6 +30,32 @@ func TestCodecs(t *testing.T) {
 			t.Errorf("%s: the body has %d bytes", codec, len(d.Body))
 		}
 	}
+}
+
+// A batch that becomes too large ends Run, after what is before it.
+func TestBatchBomb(t *testing.T) {
+	t.Parallel()
+	topic := kafkatest.New(t, kafkatest.Brokers(t), 1)
+	topic.Send(0, "before")
+	topic.Write(0, kafkago.Zstd, kafkago.Message{Value: make([]byte, 3<<20)})
+	topic.Send(0, "after")
+	config := topic.Config()
+	config.MaxBatchBytes = 1 << 20
+	w := kafkatest.Start(t, config)
+	d := w.Next()
+	d.Ack()
+	err := w.Failed()
+	if !errors.Is(err, kafka.ErrUnreadable) || errors.Is(err, consumer.ErrOutage) || string(d.Body) != "before" {
+		t.Errorf("after %q: %v", d.Body, err)
+	}
+	wantText(t, err, topic.Name+"/0", "offset 1", "more than 1048576 decompressed (zstd)", "Config.MaxBatchBytes", "--reset-offsets")
+	if at := topic.Committed(0); at != 1 {
+		t.Errorf("committed is %d, want 1", at)
+	}
+	config.MaxBatchBytes = 4 << 20
+	w = kafkatest.Start(t, config)
+	w.Next().Ack()
+	w.Want("after")
 }
 
 func TestRecordContent(t *testing.T) {

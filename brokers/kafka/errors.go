@@ -7,8 +7,29 @@ import (
 	"github.com/ackafter/ackafter/consumer"
 )
 
+// The errors that Run may return and a caller may want to tell from others with
+// errors.Is. What a broker has answered is a kafka.Error of kafka-go, such as
+// kafka.UnknownTopicOrPartition; what may pass wraps consumer.ErrOutage.
 var (
-	errRunning    = errors.New("kafka: Run is running already; another member of the group needs another Source")
+	// ErrOffsetOutOfRange says that what the group has committed is of no use
+	// for the log as it is, and that Config.OutOfRange is OutOfRangeFail.
+	ErrOffsetOutOfRange = errors.New("offset out of range")
+	// ErrUnreadable says that a message, or a batch of them, is damaged, or
+	// of a kind that this package does not know. It is not skipped: set the
+	// group's offset beyond it to do that.
+	ErrUnreadable = errors.New("cannot be read")
+	// ErrRunning says that Run is running already.
+	ErrRunning = errors.New("kafka: Run is running already; another member of the group needs another Source")
+)
+
+// unreadable names the partition.
+func unreadable(partition string, err error) error {
+	return fmt.Errorf("kafka: %s %w: %w; nothing is skipped: to go on behind it, set the group's offset (kafka-consumer-groups --reset-offsets)",
+		partition, ErrUnreadable, err)
+}
+
+var (
+	errZero       = errors.New("kafka: the Source was not made by New or Group")
 	errNotRunning = errors.New("kafka: the source is not running")
 	errJoining    = errors.New("kafka: joining the group")
 	errEnded      = errors.New("kafka: the partition was given up, and what is not committed is delivered again")

@@ -19,6 +19,7 @@ type fetch struct {
 	fetchapi.Request
 	clientID string
 	replica  int32 // the broker to ask instead of the leader, or -1
+	epoch    int32 // of the leader that wrote what is before the offset, or -1
 	version  int16
 	id       topicID       // of the topic; zero to ask by its name
 	newest   *atomic.Int32 // the newest version that the broker knows, or 0
@@ -32,6 +33,7 @@ type fetched struct {
 	stable    int64 // the offset of the first that is in an open transaction
 	start     int64 // the first offset of the log, or -1
 	replica   int32 // the broker to ask in the leader's place, or -1
+	cut       int64 // up to where the log is what was read before, or -1 when it is all
 	aborted   []transaction
 	records   []byte
 }
@@ -113,7 +115,7 @@ func parseFetched(answer []byte, version int16) (*fetched, error) {
 }
 
 func parsePartition(c *cursor, version int16) (*fetched, error) {
-	r := &fetched{start: -1, replica: -1}
+	r := &fetched{start: -1, replica: -1, cut: -1}
 	if code := c.int16(); code != 0 {
 		r.err = kafka.Error(code)
 	}
@@ -137,8 +139,8 @@ func parsePartition(c *cursor, version int16) (*fetched, error) {
 	return r, c.err
 }
 
-// batches returns the batches from offset on, filtered and decompressed, and
-// the offset to go on with.
+// batches returns the batches from offset on, filtered, and the offset to go on
+// with. An error says that the batch there cannot be read.
 func (r *fetched) batches(offset int64) (bs []*batch, next int64, err error) {
 	drop, rest := newFilter(r.aborted), r.records
 	for next = offset; len(rest) > 0; {
@@ -151,19 +153,10 @@ func (r *fetched) batches(offset int64) (bs []*batch, next int64, err error) {
 		}
 		b.from = next
 		drop.apply(b)
-		if err = b.expand(); err != nil {
-			break
-		}
 		bs, next = append(bs, b), b.last+1
 	}
 	if err == nil && len(bs) == 0 && len(r.records) > 0 {
 		err = errors.New("the answer holds no whole batch")
-	}
-	if err != nil && len(bs) > 0 {
-		err = nil // first those; the next fetch begins with what is wrong
-	}
-	if err != nil {
-		err = fmt.Errorf("the batch at offset %d: %w", next, err)
 	}
 	return bs, next, err
 }

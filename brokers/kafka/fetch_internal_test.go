@@ -106,34 +106,37 @@ func TestBadBatches(t *testing.T) {
 			t.Parallel()
 			bs, next, err := (&fetched{records: c.records}).batches(1)
 			if err == nil {
-				for r := (&record{}); r != nil && err == nil; {
-					r, err = bs[0].next()
-				}
+				err = bs[0].expand(1 << 20)
 			} else if next != 1 {
 				t.Errorf("goes on at %d", next)
+			}
+			for r := (&record{}); r != nil && err == nil; {
+				r, err = bs[0].next()
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error = %v, want %q", err, c.want)
 			}
 			// What is whole comes first.
 			good := append(data(0, "good").encode(), c.records...)
-			if values, _ := readPart(&fetched{records: good}); values != "good" {
-				t.Errorf("before it comes %q", values)
+			if value := first(t, &fetched{records: good}); value != "good" {
+				t.Errorf("before it comes %q", value)
 			}
 		})
 	}
 }
 
-func readPart(r *fetched) (string, error) {
-	bs, _, err := r.batches(0)
-	if err != nil {
-		return "", err
+// first returns the first value of what is fetched from offset 0 on.
+func first(t *testing.T, r *fetched) string {
+	t.Helper()
+	bs, _, _ := r.batches(0) // the error is of what comes later
+	if len(bs) == 0 {
+		t.Fatal("there is no batch")
 	}
 	rec, err := bs[0].next()
-	if err != nil {
-		return "", err
+	if err != nil || rec == nil {
+		t.Fatalf("the first record is %v, %v", rec, err)
 	}
-	return string(rec.value), nil
+	return string(rec.value)
 }
 
 func TestBatchTime(t *testing.T) {

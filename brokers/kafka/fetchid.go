@@ -57,7 +57,7 @@ func (f *fetch) encodeWithID() []byte {
 	b = appendCount(b, 1)
 	b = append(b, f.id[:]...)
 	b = appendCount(b, 1)
-	b = appendPartition(b, f.Topics[0].Partitions[0])
+	b = appendPartition(b, f.Topics[0].Partitions[0], f.epoch)
 	b = append(b, 0)      // tags of the topic
 	b = appendCount(b, 0) // topics to forget
 	b = appendCount(b, len(f.RackID))
@@ -65,10 +65,10 @@ func (f *fetch) encodeWithID() []byte {
 	return endRequest(append(b, 0))
 }
 
-func appendPartition(b []byte, p fetchapi.RequestPartition) []byte {
+func appendPartition(b []byte, p fetchapi.RequestPartition, epoch int32) []byte {
 	b = appendInt32s(b, p.Partition, p.CurrentLeaderEpoch)
 	b = binary.BigEndian.AppendUint64(b, uint64(p.FetchOffset))
-	b = appendInt32s(b, -1) // the epoch of what was fetched last: for followers
+	b = appendInt32s(b, epoch) // of what was fetched last: the broker compares it with its log
 	b = binary.BigEndian.AppendUint64(b, uint64(p.LogStartOffset))
 	b = appendInt32s(b, p.PartitionMaxBytes)
 	return append(b, 0) // tags
@@ -104,7 +104,7 @@ func parseFetchedWithID(answer []byte, id topicID) (*fetched, error) {
 		return nil, fmt.Errorf("it has %d partitions", n)
 	}
 	c.int32() // partition
-	r := &fetched{byID: true}
+	r := &fetched{byID: true, cut: -1}
 	if code := c.int16(); code != 0 {
 		r.err = kafka.Error(code)
 	}
@@ -115,7 +115,14 @@ func parseFetchedWithID(answer []byte, id topicID) (*fetched, error) {
 	}
 	r.replica = c.int32()
 	r.records = c.compact()
-	for range 3 { // of partition, topic and answer
+	c.tagged(func(tag uint64, value []byte) {
+		if tag == 0 { // where the log differs from what was read
+			v := cursor{rest: value}
+			v.int32() // the epoch there
+			r.cut = v.int64()
+		}
+	})
+	for range 2 { // of topic and answer
 		c.tags()
 	}
 	return r, c.err

@@ -51,6 +51,14 @@ func TestParseFetchedWithID(t *testing.T) {
 	if _, err := parseFetchedWithID(whole, topicID{1}); err == nil || !strings.Contains(err.Error(), testID.String()) {
 		t.Errorf("the answer for another topic: %v", err)
 	}
+	if r.cut != -1 {
+		t.Errorf("the log differs from %d on, and the answer does not say so", r.cut)
+	}
+	diverging := append([]byte{1, 0, 13, 0, 0, 0, 4}, 0, 0, 0, 0, 0, 0, 0, 77, 0) // one tag: an epoch, its end
+	diverging = append(append(whole[:len(whole)-3:len(whole)-3], diverging...), 0, 0)
+	if r, err := parseFetchedWithID(diverging, testID); err != nil || r.cut != 77 {
+		t.Errorf("the log differs from %+v on (%v), want 77", r, err)
+	}
 	whole[3]++
 	if _, err := parseFetchedWithID(whole, testID); err == nil || !strings.Contains(err.Error(), "answers the request") {
 		t.Errorf("the answer to another request: %v", err)

@@ -53,14 +53,19 @@ func (c *cursor) topicID() (id topicID) {
 	return id
 }
 
-// tags passes over the fields that have tags: none is needed here.
-func (c *cursor) tags() {
+// tags passes over fields that have tags.
+func (c *cursor) tags() { c.tagged(func(uint64, []byte) {}) }
+
+// tagged reads fields that have tags.
+func (c *cursor) tagged(field func(tag uint64, value []byte)) {
 	for n := c.uvarint(); n > 0 && c.err == nil; n-- {
-		c.uvarint()
-		if size := c.uvarint(); size <= uint64(len(c.rest)) {
-			c.take(int(size))
-		} else {
+		tag, size := c.uvarint(), c.uvarint()
+		if size > uint64(len(c.rest)) {
 			c.fail(errShort)
+			return
+		}
+		if value := c.take(int(size)); c.err == nil {
+			field(tag, value)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -17,19 +18,21 @@ type generation struct {
 	commits    *committer
 	drained    chan struct{} // closed when nothing runs any more, and err is set
 	once       sync.Once
-	err        error // what ends the membership
+	err        error       // what ends the membership
+	again      atomic.Bool // this member has ended it, to begin anew
 }
 
 func (m *membership) generation(gen *kafka.Generation) *generation {
 	g := &generation{
 		membership: m, gen: gen, drained: make(chan struct{}),
-		commits: &committer{client: m.client, gen: gen, note: m.source.report.committed},
+		commits: &committer{client: m.client, gen: gen, note: m.source.report.committed, hurry: make(chan struct{}, 1)},
 	}
 	origins := &origins{client: m.client, known: m.known, partitions: map[string][]int{}, offsets: map[string]map[int]offset{}}
 	for topic, assignments := range gen.Assignments {
 		for _, a := range assignments {
 			origins.partitions[topic] = append(origins.partitions[topic], a.ID)
 			s := newStream(m.client.config, topic, a.ID)
+			s.hurry = g.commits.hurry
 			g.commits.streams = append(g.commits.streams, s)
 			g.partitions = append(g.partitions, &partition{
 				stream: s, client: m.client, commits: g.commits, log: m.source.report,
@@ -70,12 +73,15 @@ func (g *generation) run(ctx context.Context, ended context.Context) {
 	for _, p := range g.partitions {
 		working.Go(func() {
 			err := p.run(ctx, g.serve)
-			if err != nil && !restarts(err) {
+			switch {
+			case err == nil:
+				return
+			case restarts(err):
+				g.again.Store(true)
+			default:
 				g.once.Do(func() { g.err = err })
 			}
-			if err != nil {
-				end()
-			}
+			end()
 		})
 	}
 	<-ctx.Done()

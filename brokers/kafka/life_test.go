@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -177,19 +178,6 @@ func TestSlowerThanTheRebalance(t *testing.T) {
 	}
 }
 
-func TestStartLastLosesNothing(t *testing.T) {
-	t.Parallel()
-	topic := kafkatest.New(t, kafkatest.Brokers(t), 1)
-	topic.Send(0, "before", "the group")
-	config := topic.Config()
-	config.Start, config.CommitInterval = kafka.StartLast, time.Hour
-	w := kafkatest.Start(t, config)
-	kafkatest.Eventually(t, "the beginning is committed", func() bool { return topic.Committed(0) == 2 })
-	w.Stop() // nothing was delivered
-	topic.Send(0, "meanwhile")
-	kafkatest.Start(t, config).Want("meanwhile")
-}
-
 func TestNewPartitions(t *testing.T) {
 	t.Parallel()
 	topic := kafkatest.New(t, kafkatest.Brokers(t), 1)
@@ -220,7 +208,11 @@ func TestOutOfRange(t *testing.T) {
 			config.OutOfRange = c.policy
 			w := kafkatest.Start(t, config)
 			if c.policy == kafka.OutOfRangeFail {
-				wantText(t, w.Failed(), topic.Name+"/0", "has committed the offset 3", "holds 0 to 1", "deleted and created again", "Config.OutOfRange")
+				err := w.Failed()
+				if !errors.Is(err, kafka.ErrOffsetOutOfRange) || errors.Is(err, consumer.ErrOutage) {
+					t.Errorf("errors.Is does not tell: %v", err)
+				}
+				wantText(t, err, topic.Name+"/0", "has committed the offset 3", "holds 0 to 1", "deleted and created again", "Config.OutOfRange")
 				return
 			}
 			if c.policy == kafka.OutOfRangeLast {
@@ -255,18 +247,20 @@ func TestCloseWhileIdle(t *testing.T) {
 	}
 }
 
-// Kafka does not count deliveries. What the owner before may have been given is
-// marked; what nobody can have been given is not.
+// Kafka does not count deliveries. What an owner before may have been given is
+// marked; what nobody can have been given is not. A group without commits may
+// have lost them.
 func TestRedelivered(t *testing.T) {
 	t.Parallel()
 	topic := kafkatest.New(t, kafkatest.Brokers(t), 1)
-	topic.Send(0, "a", "b", "c", "d", "e", "f")
+	topic.Send(0, "a", "b", "c", "d", "e", "f", "g", "h")
 	config := topic.Config()
 	config.Window = 3
 	w := kafkatest.Start(t, config)
-	for _, d := range w.Take(2) {
-		if d.Redelivered {
-			t.Errorf("%s is marked, and the group has read nothing before", d.Position)
+	for _, want := range []bool{true, true, true, false} {
+		d := w.Next()
+		if d.Redelivered != want {
+			t.Errorf("Redelivered of %s is %v, and the group has no commits", d.Position, d.Redelivered)
 		}
 		d.Ack()
 	}

@@ -7,7 +7,22 @@ import (
 )
 
 // Record is what Message.Raw holds, as a *Record: what Kafka knows of a
-// message beyond what a consumer.Message has room for.
+// message beyond what a consumer.Message has room for. The fields of the message
+// are filled thus:
+//
+//	ID           empty: Kafka has no such property, see Config
+//	Type         empty: Kafka has none, see consumer.Mux
+//	Topic        the topic
+//	Key          the record's key; nil for none
+//	Body         the record's value; nil for a tombstone, empty for an empty one
+//	Headers      the record's headers, in their order; a key may occur twice,
+//	             and a null value is nil
+//	Time         the record's time, in milliseconds; zero when it has none
+//	Position     "orders/3@1842": topic, partition and offset
+//	Redelivered  true for the first Config.Window messages after the partition
+//	             was assigned to this member: those may have been delivered
+//	             before, and no others. Kafka does not know more
+//	Raw          *Record, which is a consumer.LogPositioner
 type Record struct {
 	Topic     string
 	Partition int
@@ -46,19 +61,7 @@ type delivery struct {
 	record  Record
 }
 
-// message maps a record:
-//
-//	ID           empty: Kafka has no such property, see consumer.HeaderID
-//	Topic        the topic
-//	Key          the record's key
-//	Body         the record's value; nil for a tombstone
-//	Time         the record's time, in milliseconds
-//	Position     "orders/3@1842": topic, partition and offset
-//	Headers      the record's headers, in their order; a null value is nil
-//	Redelivered  whether it may have been delivered before: up to Config.Window
-//	             beyond what the group had committed when the partition was
-//	             assigned, for Kafka does not know more
-//	Raw          *Record, which is a consumer.LogPositioner
+// message maps a record as the comment of Record says.
 func (s *stream) message(r *record, b *batch) *consumer.Message {
 	d := &delivery{record: Record{
 		Topic:       s.topic,
@@ -80,7 +83,7 @@ func (s *stream) message(r *record, b *batch) *consumer.Message {
 		Attempt:  1,
 		Raw:      &d.record,
 
-		Redelivered: r.offset < s.doubtful,
+		Redelivered: s.doubtful > 0,
 	}
 	return &d.message
 }

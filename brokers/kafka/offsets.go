@@ -4,59 +4,57 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/offsetcommit"
+	"github.com/segmentio/kafka-go/protocol/offsetfetch"
 )
-
-// The metadata of a committed offset says of which topic it is: the group
-// itself knows only the topic's name. What has no such mark, because another
-// client or an operator has committed it, is believed to be of the topic that
-// there is.
-const metadataMark = "ackafter topic-id="
 
 // offset is one that is committed, or to be committed.
 type offset struct {
-	at int64 // negative when there is none
-	id topicID
-	// other says that it was committed for another topic of the same name.
-	other bool
+	at    int64  // negative when there is none
+	epoch int32  // of the leader that wrote what is before it, or -1
+	mark  mark   // of the topic that there is
+	other string // the id of another topic of the same name for which it was committed; or empty
+	added bool   // the partition was added after the group had begun the topic
+	below int    // how many of the messages that were delivered are below it
 }
 
-// markOf returns the metadata for an offset of the topic.
-func markOf(id topicID) string {
-	if id == (topicID{}) {
-		return ""
+// committed returns what the group has committed for partitions of topics. It
+// is kafka-go's OffsetFetch, but for the leader's epoch.
+func (c *client) committed(ctx context.Context, partitions map[string][]int32) (map[string]map[int]stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
+	defer cancel()
+	request := &offsetfetch.Request{GroupID: c.config.Group}
+	for topic, ps := range partitions {
+		request.Topics = append(request.Topics, offsetfetch.RequestTopic{Name: topic, PartitionIndexes: ps})
 	}
-	return metadataMark + id.String()
-}
-
-// committed returns what the group has committed for partitions of topics with
-// the given ids.
-func (c *client) committed(ctx context.Context, ids map[string]topicID, partitions map[string][]int) (map[string]map[int]offset, error) {
-	answer, err := c.api.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: c.config.Group, Topics: partitions})
-	if err == nil {
-		err = answer.Error
-	}
+	answer, err := c.transport.RoundTrip(ctx, c.api.Addr, request)
 	if err != nil {
 		return nil, fmt.Errorf("the committed offsets: %w", err)
 	}
-	all := map[string]map[int]offset{}
-	for topic, ps := range answer.Topics {
-		all[topic] = map[int]offset{}
-		for _, p := range ps {
-			if p.Error != nil {
-				return nil, fmt.Errorf("the committed offset of %s/%d: %w", topic, p.Partition, p.Error)
+	r := answer.(*offsetfetch.Response)
+	if r.ErrorCode != 0 {
+		return nil, fmt.Errorf("the committed offsets: %w", kafka.Error(r.ErrorCode))
+	}
+	all := map[string]map[int]stored{}
+	for _, t := range r.Topics {
+		all[t.Name] = map[int]stored{}
+		for _, p := range t.Partitions {
+			if p.ErrorCode != 0 {
+				return nil, fmt.Errorf("the committed offset of %s/%d: %w", t.Name, p.PartitionIndex, kafka.Error(p.ErrorCode))
 			}
-			marked := strings.HasPrefix(p.Metadata, metadataMark)
-			all[topic][p.Partition] = offset{
-				at: p.CommittedOffset, id: ids[topic],
-				other: marked && ids[topic] != (topicID{}) && p.Metadata != markOf(ids[topic]),
-			}
+			all[t.Name][int(p.PartitionIndex)] = stored{at: p.CommittedOffset, epoch: p.ComittedLeaderEpoch, metadata: p.Metadata}
 		}
 	}
 	return all, nil
+}
+
+// stored is what the group has of a partition.
+type stored struct {
+	at       int64 // negative when there is nothing
+	epoch    int32
+	metadata string
 }
 
 // commit tells the group, on behalf of a generation, what is finished. It
@@ -74,7 +72,7 @@ func (c *client) commit(ctx context.Context, gen *kafka.Generation, offsets map[
 		t := offsetcommit.RequestTopic{Name: topic}
 		for partition, o := range ps {
 			t.Partitions = append(t.Partitions, offsetcommit.RequestPartition{
-				PartitionIndex: int32(partition), CommittedOffset: o.at, CommittedLeaderEpoch: -1, CommittedMetadata: markOf(o.id),
+				PartitionIndex: int32(partition), CommittedOffset: o.at, CommittedLeaderEpoch: o.epoch, CommittedMetadata: o.mark.String(),
 			})
 		}
 		request.Topics = append(request.Topics, t)

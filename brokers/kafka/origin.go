@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/segmentio/kafka-go"
@@ -46,24 +47,81 @@ func (o *origins) ask(ctx context.Context, topic string) error {
 			names = append(names, name)
 		}
 	}
-	ids, err := o.client.ids(ctx, names)
+	topics, err := o.client.look(ctx, names)
 	if err != nil {
-		return err
+		return fmt.Errorf("the topics' ids: %w", err)
 	}
-	if _, exists := ids[topic]; !exists {
+	here := map[string]topicState{}
+	partitions := map[string][]int32{}
+	for _, t := range topics {
+		if t.err == nil {
+			here[t.name] = t
+			partitions[t.name] = o.wanted(t)
+		}
+	}
+	if _, exists := here[topic]; !exists {
 		return fmt.Errorf("topic %q: %w", topic, kafka.UnknownTopicOrPartition)
 	}
-	partitions := map[string][]int{}
-	for name := range ids {
-		partitions[name] = o.partitions[name]
-	}
-	offsets, err := o.client.committed(ctx, ids, partitions)
+	all, err := o.client.committed(ctx, partitions)
 	if err != nil {
 		return err
 	}
-	for name, id := range ids {
-		o.known.noteID(name, id)
-		o.offsets[name] = offsets[name]
+	for name, t := range here {
+		o.known.noteID(name, t.id)
+		o.offsets[name] = judge(t, all[name])
 	}
 	return nil
+}
+
+// wanted returns the partitions to ask for: those that are assigned, and for
+// StartLast all others, which tell whether one is new.
+func (o *origins) wanted(t topicState) []int32 {
+	var all []int32
+	for _, p := range o.partitions[t.name] {
+		all = append(all, int32(p))
+	}
+	if o.client.config.Start == StartLast {
+		for p := range int32(t.partitions) {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// judge says what the offsets that the group has mean for a topic as it is.
+//
+// The group has begun a topic when it has committed anything in it. A partition
+// without a commit was then there already, and its owner has not come to commit
+// its beginning; or it was added since, which the number of partitions in the
+// marks tells. Without a mark it counts as added: nothing in it is skipped.
+func judge(t topicState, all map[int]stored) map[int]offset {
+	begun, initial := false, 0
+	offsets := make(map[int]offset, len(all))
+	for partition, s := range all {
+		id, n := parseMark(s.metadata)
+		o := offset{at: s.at, epoch: -1}
+		if id != "" {
+			o.epoch = s.epoch // others may write zero when they do not know it
+		}
+		if id != "" && t.id != (topicID{}) && id != t.id.String() {
+			o.other = id
+		} else if s.at >= 0 {
+			begun = true
+			if n > 0 && (initial == 0 || n < initial) {
+				initial = n
+			}
+		}
+		offsets[partition] = o
+	}
+	if !begun {
+		initial = t.partitions
+	}
+	for partition, o := range offsets {
+		o.mark = mark{t.id, initial}
+		o.added = partition >= initial
+		offsets[partition] = o
+	}
+	return offsets
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 
@@ -22,6 +23,9 @@ type partition struct {
 	origins *origins
 	replica int32        // the broker to ask instead of the leader, or -1
 	newest  atomic.Int32 // the newest fetch that it knows; 0 when it is not known
+	shunned time.Time    // until when only the leader is asked, since a replica has failed
+	epoch   int32        // of the leader that wrote what is before the next fetch, or -1
+	strange bool         // the last answer was "out of range", for an offset in range
 
 	state sync.Mutex
 	end   int64 // the offset after the last message that can be read; -1 at first
@@ -74,7 +78,7 @@ func (p *partition) fetchAll(ctx context.Context) error {
 			return errRemade
 		}
 		if errors.Is(err, kafka.OffsetOutOfRange) {
-			offset, err = p.reset(ctx, offset)
+			offset, err = p.outOfRange(ctx, offset)
 		}
 		if final := (*finalError)(nil); errors.As(err, &final) {
 			return final.err
@@ -83,6 +87,9 @@ func (p *partition) fetchAll(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
+			if errors.Is(err, errHandedOn) {
+				return nil // the stream ends when all before it is settled
+			}
 			p.log.failing(p.name, err)
 			wait.wait(ctx)
 			continue
@@ -101,39 +108,81 @@ func misplaced(err error) bool {
 
 // fetch asks once, hands on what came, and returns where to go on.
 func (p *partition) fetch(ctx context.Context, offset int64) (int64, error) {
-	r, err := p.client.fetch(ctx, place{p.topic, p.id, p.partition, p.replica, &p.newest}, offset, p.client.config.FetchWait)
+	at := place{topic: p.topic, id: p.id, partition: p.partition, replica: p.replica, newest: &p.newest, epoch: p.epoch}
+	if time.Now().After(p.shunned) {
+		at.rack = p.client.config.Rack
+	}
+	r, err := p.client.fetch(ctx, at, offset, p.client.config.FetchWait)
+	if err == nil {
+		err = r.err
+	}
 	if err != nil {
-		p.ask(-1)
-		return offset, err
+		return offset, p.failed(ctx, err)
 	}
-	if r.err != nil && p.replica >= 0 {
-		p.ask(-1)
-		return offset, nil
+	if r.cut >= 0 {
+		return p.cut(ctx, offset, r.cut)
 	}
-	if r.err != nil {
-		p.ask(-1)
-		return offset, r.err
-	}
+	p.strange = false
 	if r.replica >= 0 && r.replica != p.replica {
 		p.ask(r.replica)
 	}
 	p.note(r)
-	bs, next, err := r.batches(offset)
-	if err != nil {
-		return offset, err
-	}
-	if len(bs) > 0 && !r.byID {
+	bs, next, damage := r.batches(offset)
+	if (len(bs) > 0 || damage != nil) && !r.byID {
 		if err := p.same(ctx); err != nil {
 			return offset, err
 		}
 	}
-	for _, b := range bs {
-		if err := p.buffer.push(ctx, b); err != nil {
-			return offset, err
-		}
-	}
-	return next, nil
+	return p.hand(ctx, bs, next, damage)
 }
+
+// hand hands batches on, and what is wrong with the one at next. A batch takes
+// up its room only once it is decompressed, and is that only once there is room.
+func (p *partition) hand(ctx context.Context, bs []*batch, next int64, damage error) (int64, error) {
+	for _, b := range bs {
+		if err := p.buffer.wait(ctx); err != nil {
+			return b.from, err
+		}
+		if err := b.expand(p.client.config.MaxBatchBytes); err != nil {
+			next, damage = b.from, err
+			break
+		}
+		p.buffer.add(b)
+		p.epoch = b.epoch
+	}
+	if damage == nil {
+		return next, nil
+	}
+	damage = fmt.Errorf("the batch at offset %d: %w", next, damage)
+	if p.replica >= 0 {
+		return next, p.failed(ctx, damage)
+	}
+	if err := p.buffer.wait(ctx); err != nil {
+		return next, err
+	}
+	p.buffer.add(&batch{base: next, last: next, from: next, broken: damage})
+	return next, errHandedOn
+}
+
+// errHandedOn says that what cannot be read was handed on as such.
+var errHandedOn = errors.New("what cannot be read was handed on")
+
+// failed notes that a fetch has failed. It returns nil when the one to blame is
+// a replica: for a while the leader is asked instead, and told of no rack, since
+// else it would name the replica again.
+func (p *partition) failed(ctx context.Context, err error) error {
+	byReplica := p.replica >= 0 && ctx.Err() == nil
+	p.ask(-1)
+	if !byReplica {
+		return err
+	}
+	p.shunned = time.Now().Add(shunning)
+	p.log.shunned(p.name, err)
+	return nil
+}
+
+// shunning is how long a replica is not asked again that has failed.
+const shunning = time.Minute
 
 // same returns an error unless the topic is still the same one. What was
 // fetched by its name from a broker that knows ids may be another one's.
@@ -159,76 +208,9 @@ func (p *partition) ask(replica int32) {
 func (p *partition) note(r *fetched) {
 	p.state.Lock()
 	defer p.state.Unlock()
+	p.behind(p.end)
 	p.end, p.high = r.watermark, r.watermark
 	if !p.client.config.ReadUncommitted && r.stable >= 0 {
 		p.end = min(p.end, r.stable)
 	}
-}
-
-// start finds out where to begin. What the group has not committed yet it
-// commits at once: else a restart would look for the beginning again, and skip
-// what was written or deleted meanwhile. A topic that was made again, of which
-// this member or the group has read nothing, is read from its first message.
-func (p *partition) start(ctx context.Context) (int64, error) {
-	o, err := p.origins.of(ctx, p.topic, p.partition)
-	if err != nil {
-		return -1, err
-	}
-	p.identify(o.id)
-	if o.at >= 0 && !o.other {
-		p.begin(o.at, o.at)
-		p.doubtful = o.at + int64(p.window)
-		return o.at, nil
-	}
-	to, last, err := p.client.ends(ctx, p.topic, p.partition)
-	if err != nil {
-		return -1, err
-	}
-	switch {
-	case o.other || p.origins.known.madeAgain(p.topic):
-		p.log.remade(p.name, o.at, to)
-	case p.client.config.Start == StartLast:
-		to = last
-	}
-	return to, p.beginNew(to)
-}
-
-// beginNew begins at an offset that the group has not, and commits it.
-func (p *partition) beginNew(to int64) error {
-	p.begin(to, -1)
-	if err := p.commits.flush(); err != nil && !p.has(to) {
-		return err
-	}
-	return nil
-}
-
-// reset decides about an offset that the log does not hold.
-func (p *partition) reset(ctx context.Context, offset int64) (int64, error) {
-	if !p.untouched(offset) {
-		// In the next generation it begins with what is committed, which may
-		// be there, or not.
-		return offset, &finalError{errOvertaken}
-	}
-	first, last, err := p.client.ends(ctx, p.topic, p.partition)
-	if err != nil || offset >= first && offset <= last {
-		return offset, err // it has come into range
-	}
-	policy, to := p.client.config.OutOfRange, first
-	if policy == OutOfRangeFail {
-		return offset, &finalError{fmt.Errorf("kafka: %s: the group %q has committed the offset %d, but the log holds %d to %d: %s; "+
-			"set Config.OutOfRange, or set the group's offset (kafka-consumer-groups --reset-offsets)",
-			p.name, p.client.config.Group, offset, first, last, outOfRangeCause(offset, first))}
-	}
-	if policy == OutOfRangeLast {
-		to = last
-	}
-	p.log.skipped(p.name, offset, to, first, last)
-	return to, p.beginNew(to)
-}
-
-func outOfRangeCause(offset, first int64) string {
-	if offset < first {
-		return "its retention has deleted messages that were not read"
-	}
-	return "the topic was deleted and created again, or a broker has lost messages"
 }

@@ -31,6 +31,7 @@ func TestPrivateBroker(t *testing.T) {
 	kafkatest.Brokers(t) // skips where there is no Kafka at all
 	b := newPrivateBroker(t)
 	t.Run("TLS and SASL", b.testSecurity)
+	t.Run("epochs", b.testEpochs)
 	t.Run("restart", func(t *testing.T) { b.testRestart(t, b.server.Stop) })
 	t.Run("crash", func(t *testing.T) { b.testRestart(t, b.server.Kill) })
 }
@@ -122,6 +123,51 @@ func newSource(t *testing.T, c kafka.Config) *kafka.Source {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// A broker that is restarted leads its partitions in another epoch. An offset
+// that was committed in the one before, beyond where that has ended, is one of
+// messages that are lost.
+func (b *privateBroker) testEpochs(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	topic := kafkatest.New(t, b.server.Brokers(), 1)
+	topic.Send(0, "a", "b")
+	w := kafkatest.Start(t, topic.Config())
+	w.Want("a", "b")
+	w.Stop()
+	at, epoch, metadata := topic.CommittedIn(0)
+	if at != 2 || epoch < 0 {
+		t.Fatalf("committed is %d in the epoch %d, want 2 and an epoch", at, epoch)
+	}
+	if err := b.server.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.server.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	topic.Send(0, "c", "d")
+	w = kafkatest.Start(t, topic.Config()) // this goes on, in the new epoch
+	w.Want("c", "d")
+	w.Stop()
+	if at, now, _ := topic.CommittedIn(0); at != 4 || now <= epoch {
+		t.Fatalf("committed is %d in the epoch %d, want 4 in one above %d", at, now, epoch)
+	}
+	for _, lost := range []struct {
+		epoch int32 // in which the offset 3 was committed
+		want  string
+	}{{epoch, "the log is another one from 2 on"}, {epoch + 100, "does not know what was before it"}} {
+		topic.CommitIn(0, 3, lost.epoch, metadata)
+		err := kafkatest.Start(t, topic.Config()).Failed()
+		if !errors.Is(err, kafka.ErrOffsetOutOfRange) {
+			t.Errorf("Run: %v", err)
+		}
+		wantText(t, err, "has committed the offset 3", lost.want)
+	}
+	topic.CommitIn(0, 3, epoch, metadata)
+	config := topic.Config()
+	config.OutOfRange = kafka.OutOfRangeFirst
+	kafkatest.Start(t, config).Want("c", "d")
 }
 
 func (b *privateBroker) testRestart(t *testing.T, stop func(context.Context) error) {

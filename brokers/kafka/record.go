@@ -19,7 +19,7 @@ type record struct {
 // next returns the next record of the batch, or nil at its end. What it
 // returns is a copy: a message that is held long must not hold the batch.
 func (b *batch) next() (*record, error) {
-	for b.count > 0 {
+	for b.count > 0 && b.broken == nil {
 		b.count--
 		c := cursor{rest: b.data}
 		body := c.varbytes()
@@ -35,7 +35,7 @@ func (b *batch) next() (*record, error) {
 			return r, nil
 		}
 	}
-	return nil, nil
+	return nil, b.broken
 }
 
 // record decodes one record; nil when it is before what was asked for.
@@ -71,6 +71,8 @@ func (b *batch) record(body []byte) (*record, error) {
 	return r, nil
 }
 
+// damaged notes that the rest of the batch cannot be read.
 func (b *batch) damaged(err error) error {
-	return fmt.Errorf("a record of the batch at offsets %d to %d cannot be read: %w", b.base, b.last, err)
+	b.broken = fmt.Errorf("the record at offset %d or after it, in the batch at offsets %d to %d: %w", max(b.above, b.from), b.base, b.last, err)
+	return b.broken
 }

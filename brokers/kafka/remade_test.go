@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -58,7 +59,8 @@ func numbered(name string, n int) []string {
 
 // The topic is deleted and made again while there is no member. Brokers forget
 // what was committed for a topic when they delete it, but a coordinator that
-// was away then, or a commit that came late, may have kept it.
+// was away then, or a commit that came late, may have kept it. Then it looks as
+// if it had been copied from another cluster, and somebody has to decide.
 func TestMadeAgainWhileAway(t *testing.T) {
 	t.Parallel()
 	for name, kept := range map[string]bool{"offset gone": false, "offset kept": true} {
@@ -76,10 +78,20 @@ func TestMadeAgainWhileAway(t *testing.T) {
 			}
 			topic.Remake(1)
 			topic.Send(0, numbered("new", 8)...)
+			config := topic.Config()
 			if kept {
 				topic.CommitAs(0, at, metadata)
+				err := kafkatest.Start(t, config).Failed()
+				if !errors.Is(err, kafka.ErrOffsetOutOfRange) {
+					t.Errorf("Run: %v", err)
+				}
+				wantText(t, err, "has committed the offset 3", before, "copied from another cluster", "--to-current", "Config.OutOfRange")
+				if now, as := topic.CommittedAs(0); now != at || as != metadata {
+					t.Errorf("committed are %d and %q afterwards", now, as)
+				}
+				config.OutOfRange = kafka.OutOfRangeFirst
 			}
-			w = kafkatest.Start(t, topic.Config())
+			w = kafkatest.Start(t, config)
 			if after := ids.take(w, numbered("new", 8)...); after == before {
 				t.Errorf("both topics have the id %s", after)
 			}

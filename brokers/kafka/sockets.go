@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"sync"
-	"time"
 )
 
 // sockets are the connections of one Run. kafka-go reads from them in
@@ -66,11 +65,11 @@ func (s *sockets) forget(c *socket) {
 	}
 }
 
-// close closes all sockets, and waits until their owners have noticed. It may
-// be called twice.
-func (s *sockets) close(limit time.Duration) {
+// close closes all sockets, and waits until their owners have noticed, or ctx
+// ends.
+func (s *sockets) close(ctx context.Context) {
 	s.mu.Lock()
-	if !s.closed && len(s.open) == 0 {
+	if len(s.open) == 0 {
 		close(s.empty)
 	}
 	s.closed = true
@@ -78,10 +77,8 @@ func (s *sockets) close(limit time.Duration) {
 		_ = c.Conn.Close()
 	}
 	s.mu.Unlock()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-s.empty:
-	case <-timer.C:
+	case <-ctx.Done():
 	}
 }

@@ -13,7 +13,8 @@ import (
 
 // Source is one member of a consumer group. It implements consumer.Source,
 // and Validator, Checker, HealthReporter and SystemNamer of the same package.
-// It is safe for concurrent use, but only one Run at a time may be running.
+// It is safe for concurrent use, but only one Run at a time may be running. New
+// and Group make one; the zero Source is invalid.
 type Source struct {
 	config  Config
 	invalid error // what is wrong with the configuration
@@ -29,7 +30,12 @@ func newSource(c Config) *Source {
 
 // Validate returns every mistake in the configuration, joined, each naming
 // its field.
-func (s *Source) Validate() error { return s.invalid }
+func (s *Source) Validate() error {
+	if s.report == nil {
+		return errZero
+	}
+	return s.invalid
+}
 
 // System returns "kafka".
 func (s *Source) System() string { return "kafka" }
@@ -37,24 +43,35 @@ func (s *Source) System() string { return "kafka" }
 // Health returns nil while this is a member of the group whose partitions can
 // be read and do not stand still, be it idle; else an error that says why and
 // since when.
-func (s *Source) Health() error { return s.report.health(s.config.StallAfter) }
+func (s *Source) Health() error {
+	if s.report == nil {
+		return errZero
+	}
+	return s.report.health(s.config.StallAfter)
+}
 
 // Partitions returns where this member stands in the partitions that are
-// assigned to it.
-func (s *Source) Partitions() []PartitionHealth { return s.report.partitions() }
+// assigned to it, by topic and number. It is empty while there are none.
+func (s *Source) Partitions() []PartitionHealth {
+	if s.report == nil {
+		return nil
+	}
+	return s.report.partitions()
+}
 
 // Run is a member of the group until ctx ends. It returns nil after ctx ended,
 // the error of serve when serve returned one, and an error when the group is
-// forbidden or a partition cannot be read on. By then the member has left the
-// group, and its connections are closed. When serve gives a partition up, by
+// forbidden or a partition cannot be read on, such as ErrOffsetOutOfRange and
+// ErrUnreadable: what comes before in the partition is settled by then. The
+// member has then left the group, and its connections are closed. When serve gives a partition up, by
 // returning nil while it is assigned, the member joins the group anew, and
 // whoever gets the partition begins at what is committed.
 func (s *Source) Run(ctx context.Context, serve func(context.Context, consumer.Stream) error) error {
-	if s.invalid != nil {
-		return s.invalid
+	if err := s.Validate(); err != nil {
+		return err
 	}
 	if !s.running.CompareAndSwap(false, true) {
-		return errRunning
+		return ErrRunning
 	}
 	defer s.running.Store(false)
 	if ctx.Err() != nil {
@@ -63,9 +80,9 @@ func (s *Source) Run(ctx context.Context, serve func(context.Context, consumer.S
 	s.report.set(errJoining)
 	defer s.report.set(errNotRunning)
 	c := connect(s.config)
-	defer c.close()
 	group, err := kafka.NewConsumerGroup(c.group())
 	if err != nil {
+		c.close()
 		return err
 	}
 	m := &membership{source: s, client: c, group: group, serve: serve, known: newKnown()}
@@ -97,7 +114,8 @@ func (m *membership) run(ctx context.Context) error {
 			return explain(c, err)
 		case err != nil:
 			m.source.report.down(explain(c, err))
-			continue // the group waits by itself, BackoffMax long
+			wait.wait(ctx) // kafka-go tries once meanwhile, and then waits for Next
+			continue
 		}
 		first = false
 		began := time.Now()
@@ -110,27 +128,36 @@ func (m *membership) run(ctx context.Context) error {
 		m.source.report.set(errJoining)
 		if time.Since(began) > c.BackoffMax {
 			wait.reset()
-		} else if ctx.Err() == nil && len(g.partitions) == 0 {
-			wait.wait(ctx) // else many an empty generation could pass in a second
+		}
+		if g.again.Load() || len(g.partitions) == 0 {
+			wait.wait(ctx) // else many such generations could pass in a second
 		}
 	}
 	return nil
 }
 
-// leave tells the group, and waits until the client has ended.
+// leave tells the group, closes the connections, and waits until the client has
+// ended: CloseTimeout in all, of which a quarter is for what comes after the
+// farewell.
 func (m *membership) leave() {
+	limit := m.client.config.CloseTimeout
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
 		_ = m.group.Close() // it returns no error
 	}()
-	timer := time.NewTimer(m.client.config.CloseTimeout)
-	defer timer.Stop()
+	farewell := time.NewTimer(limit - limit/4)
+	defer farewell.Stop()
 	select {
 	case <-left:
-		return
-	case <-timer.C:
+	case <-farewell.C:
 	}
-	m.client.sockets.close(m.client.config.CloseTimeout) // which ends what it waits for
-	<-left
+	m.client.closeWithin(ctx) // which ends what the farewell waits for
+	select {
+	case <-left:
+	case <-ctx.Done():
+		m.source.report.log.Warn("the client does not end within Config.CloseTimeout; its goroutines are left behind")
+	}
 }

@@ -120,9 +120,14 @@ func (r *reporter) committed(err error) {
 	}
 }
 
-func (r *reporter) skipped(name string, from, to, first, last int64) {
+func (r *reporter) skipped(name string, from, to, first, last int64, why string) {
 	r.log.Warn("the committed offset is out of range; going on elsewhere (Config.OutOfRange)",
-		"partition", name, "committed", from, "now", to, "log start", first, "log end", last)
+		"partition", name, "committed", from, "now", to, "log start", first, "log end", last, "reason", why)
+}
+
+// shunned notes that a replica has failed.
+func (r *reporter) shunned(name string, err error) {
+	r.log.Warn("the replica of Config.Rack cannot be read; asking the leader for a while", "partition", name, "error", err)
 }
 
 func (r *reporter) remade(name string, committed, to int64) {

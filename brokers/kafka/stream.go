@@ -17,21 +17,28 @@ type stream struct {
 	topic     string
 	partition int
 	window    int
-	doubtful  int64 // below it, a message may have been delivered before
+	doubtful  int // how many of the next messages may have been delivered before
 	buffer    *buffer
 	ended     <-chan struct{} // closed when Next has nothing more to give
 	fail      func(error)     // ends the stream
 	batch     *batch          // what Next is reading; nil at its end
 	idText    string          // the topic's id, set before the first batch comes
+	hurry     chan struct{}   // gets a token when the window waits for a commit
 
-	mu        sync.Mutex
-	id        topicID // of the topic; zero when the brokers have none
-	begun     bool    // mark is set
-	mark      watermark
-	committed int64 // what the group has; -1 when it must be told in any case
-	advanced  time.Time
-	over      bool // no Ack is accepted any more
-	lost      bool // the topic was made again: nothing is committed any more
+	mu         sync.Mutex
+	id         topicID // of the topic; zero when the brokers have none
+	partitions int     // how many the topic had when the group began it; 0 when that is not known
+	epochs     epochs
+	begun      bool // mark is set
+	mark       watermark
+	committed  int64     // what the group has; -1 when it must be told in any case
+	unsure     bool      // a commit has had no answer: the group may come to have less than committed
+	delivered  int       // how many messages were delivered
+	done       int       // how many of them are below committed
+	advanced   time.Time // when position last rose, or there was last nothing to do
+	over       bool      // no Ack is accepted any more
+	lost       bool      // the topic was made again: nothing is committed any more
+	broken     bool      // what comes next cannot be read
 }
 
 func newStream(c Config, topic string, partition int) *stream {
@@ -40,15 +47,18 @@ func newStream(c Config, topic string, partition int) *stream {
 		topic:     topic,
 		partition: partition,
 		window:    c.Window,
+		doubtful:  c.Window,
 		buffer:    newBuffer(c.FetchBytes),
+		hurry:     make(chan struct{}, 1),
+		committed: -1,
 	}
 }
 
 // identify sets which topic it is. It must be called before begin.
-func (s *stream) identify(id topicID) {
+func (s *stream) identify(m mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.id, s.idText = id, id.String()
+	s.id, s.idText, s.partitions = m.id, m.id.String(), m.partitions
 }
 
 // lose says that the topic was made again. What was settled of the one before
@@ -60,10 +70,11 @@ func (s *stream) lose() {
 }
 
 // begin sets where the stream begins, and what the group has committed.
-func (s *stream) begin(offset, committed int64) {
+func (s *stream) begin(at offset, committed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mark, s.committed, s.begun, s.advanced = newWatermark(offset), committed, true, time.Now()
+	s.mark, s.committed, s.begun, s.advanced = newWatermark(at.at), committed, true, time.Now()
+	s.epochs = epochs{{at.at - 1, at.at - 1, at.epoch}}
 }
 
 // Name returns topic and partition, as "orders/3".
@@ -100,10 +111,13 @@ func (s *stream) take(limit int) []*consumer.Message {
 			if s.batch = s.buffer.pop(); s.batch == nil {
 				break
 			}
+			s.enter(s.batch)
 		}
 		r, err := s.batch.next()
 		if err != nil {
-			s.fail(fmt.Errorf("kafka: %s: %w", s.name, err))
+			if s.allSettled() {
+				s.fail(unreadable(s.name, err))
+			}
 			break
 		}
 		if r == nil {
@@ -120,17 +134,54 @@ func (s *stream) take(limit int) []*consumer.Message {
 	return ms
 }
 
-// room returns how many messages the window has room for.
+// room returns how many messages the window has room for: it counts from what
+// the group has, since a crash repeats from there.
 func (s *stream) room() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.window - s.mark.held()
+	room := s.window - (s.delivered - s.done)
+	if room <= 0 && s.uncommitted() > 0 {
+		signal(s.hurry)
+	}
+	return room
 }
+
+// enter notes who was the leader for the offsets of a batch.
+func (s *stream) enter(b *batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.epochs = s.epochs.add(b)
+}
+
+// uncommitted returns how many messages a commit would make room for.
+func (s *stream) uncommitted() int { return s.delivered - s.mark.held() - s.done }
 
 func (s *stream) deliver(offset int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mark.deliver(offset)
+	s.delivered++
+	s.doubtful = max(0, s.doubtful-1)
+}
+
+// allSettled tells whether everything that was delivered is settled. What comes
+// next cannot be read, and waits for that: else a member that begins anew each
+// time would never finish what is before it.
+func (s *stream) allSettled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = true
+	return s.mark.held() == 0
+}
+
+// behind notes that the log has grown. Until then there was nothing to do when
+// it ended at end: a partition stands still only from now on.
+func (s *stream) behind(end int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if end <= s.mark.position() {
+		s.advanced = time.Now()
+	}
 }
 
 func (s *stream) pass(to int64) {
@@ -158,13 +209,16 @@ func (s *stream) Ack(ctx context.Context, ms ...*consumer.Message) error {
 	if s.over {
 		return errEnded
 	}
-	full := s.mark.held() >= s.window
 	for _, m := range ms {
 		if s.mark.settle(m.Raw.(*Record).Offset) {
 			s.advanced = time.Now()
 		}
 	}
-	if full && s.mark.held() < s.window {
+	full := s.delivered-s.done >= s.window
+	if n := s.uncommitted(); n > 0 && (full || 4*n >= 3*s.window) {
+		signal(s.hurry)
+	}
+	if s.broken && s.mark.held() == 0 {
 		signal(s.buffer.wake)
 	}
 	return nil
@@ -182,14 +236,30 @@ func (s *stream) due() (offset, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := s.mark.position()
-	return offset{at: at, id: s.id}, s.begun && !s.lost && at > s.committed
+	s.epochs = s.epochs.from(at - 1)
+	o := offset{at: at, epoch: s.epochs.of(at - 1), mark: mark{s.id, s.partitions}, below: s.delivered - s.mark.held()}
+	return o, s.begun && !s.lost && (at > s.committed || s.unsure)
 }
 
 // commit notes what the group has committed.
-func (s *stream) commit(offset int64) {
+func (s *stream) commit(o offset) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.committed = max(s.committed, offset)
+	s.committed = max(s.committed, o.at)
+	full := s.delivered-s.done >= s.window
+	s.done = max(s.done, o.below)
+	if full && s.delivered-s.done < s.window {
+		signal(s.buffer.wake)
+	}
+}
+
+// doubt notes whether a commit is on its way of which nobody knows when the
+// group will take it in. As long as it may, the newest offset is committed
+// again and again.
+func (s *stream) doubt(unsure bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsure = unsure
 }
 
 // has tells whether the group has committed the offset, or a later one.

@@ -8,8 +8,8 @@ import (
 	"github.com/ackafter/ackafter/consumer"
 )
 
-// Next waits since the window is full. It goes on when the head is settled,
-// though no more is fetched.
+// Next waits since the window is full. It goes on when the head is settled and
+// committed, though no more is fetched.
 func TestFullWindowIsWoken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -17,11 +17,12 @@ func TestFullWindowIsWoken(t *testing.T) {
 		defer cancel()
 		s := newStream(Config{Window: 2}.withDefaults(), "t", 0)
 		s.ended = make(chan struct{})
-		s.begin(0, 0)
+		s.begin(offset{}, 0)
 		bs, _, err := (&fetched{records: data(0, "a", "b", "c").encode()}).batches(0)
-		if err != nil || s.buffer.push(ctx, bs[0]) != nil {
+		if err != nil {
 			t.Fatal("there is no batch", err)
 		}
+		s.buffer.add(bs[0])
 		first, err := s.Next(ctx, 10)
 		if err != nil || len(first) != 2 {
 			t.Fatalf("got %d messages, %v; want the window", len(first), err)
@@ -46,6 +47,19 @@ func TestFullWindowIsWoken(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
+		select {
+		case <-done:
+			t.Fatal("nothing is committed: a crash would repeat more than the window")
+		case <-s.hurry: // it asks for a commit
+		default:
+			t.Fatal("nobody is asked to commit")
+		}
+		o, is := s.due()
+		if !is || o.at != 2 {
+			t.Fatalf("due is %+v, %v", o, is)
+		}
+		s.commit(o)
+		synctest.Wait()
 		cancel()
 		<-done
 		if err != nil || len(second) != 1 || string(second[0].Body) != "c" {
@@ -61,7 +75,8 @@ func TestBufferIsBounded(t *testing.T) {
 		f := newBuffer(2 * batchHeader)
 		pushed := 0
 		go func() {
-			for pushed < 10 && f.push(t.Context(), &batch{}) == nil {
+			for pushed < 10 && f.wait(t.Context()) == nil {
+				f.add(&batch{})
 				pushed++
 			}
 		}()

@@ -64,9 +64,31 @@ type known struct {
 	partitions map[string]int
 	ids        map[string]topicID
 	again      []string // topics that were made again since the beginning of Run
+	lasts      map[string]beginning
 }
 
-func newKnown() *known { return &known{partitions: map[string]int{}, ids: map[string]topicID{}} }
+// beginning is where a partition is to begin that the group has not begun.
+type beginning struct {
+	id topicID
+	at int64
+}
+
+func newKnown() *known {
+	return &known{partitions: map[string]int{}, ids: map[string]topicID{}, lasts: map[string]beginning{}}
+}
+
+// last returns the end of a partition when it was first looked at. What was
+// written since then must not be skipped when the group could not be told.
+func (k *known) last(partition string, id topicID, now int64) int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	b, seen := k.lasts[partition]
+	if !seen || b.id != id {
+		b = beginning{id, now}
+		k.lasts[partition] = b
+	}
+	return b.at
+}
 
 // note tells whether a topic is another one than when it was last looked at, or
 // has other partitions.

@@ -21,16 +21,19 @@ func (c Config) validate() error {
 	}
 	c.validateNames(refuse)
 	if c.Start > StartLast {
-		refuse("Start", "is %d: it must be StartFirst or StartLast", c.Start)
+		refuse("Start", "is %v: it must be StartFirst or StartLast", c.Start)
 	}
 	if c.OutOfRange > OutOfRangeLast {
-		refuse("OutOfRange", "is %d: it must be OutOfRangeFail, OutOfRangeFirst or OutOfRangeLast", c.OutOfRange)
+		refuse("OutOfRange", "is %v: it must be OutOfRangeFail, OutOfRangeFirst or OutOfRangeLast", c.OutOfRange)
 	}
 	if c.Window < 0 {
 		refuse("Window", "is %d: it must not be negative", c.Window)
 	}
 	if c.FetchBytes < 0 || c.FetchBytes > math.MaxInt32 {
 		refuse("FetchBytes", "is %d: it must be between 1 and %d, or zero for the default", c.FetchBytes, math.MaxInt32)
+	}
+	if c.MaxBatchBytes < 0 {
+		refuse("MaxBatchBytes", "is %d: it must not be negative", c.MaxBatchBytes)
 	}
 	c.validateTimes(refuse)
 	return errors.Join(errs...)

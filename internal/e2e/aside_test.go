@@ -225,6 +225,8 @@ func (r *received) requireSame(t *testing.T) {
 	require.Equal(t, []int{1, 2}, []int{before.Attempt, after.Attempt})
 	require.True(t, before.Time.Equal(after.Time), "%v, and then %v", before.Time, after.Time)
 	require.Nil(t, after.Raw)
+	require.False(t, after.Redelivered)
+	before.Redelivered = false // with Kafka it is true for the first after each assignment
 	before.Raw, before.Attempt, before.Hash, before.Time = nil, after.Attempt, after.Hash, after.Time
 	require.Equal(t, before, after)
 }

@@ -1,8 +1,11 @@
 package kfaketest
 
 import (
+	"context"
 	"errors"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,8 +34,8 @@ func TestForbiddenGroupEndsRun(t *testing.T) {
 	}
 }
 
-// The coordinator does not answer the farewell: Run waits for CloseTimeout, not
-// for RequestTimeout.
+// The coordinator does not answer the farewell: Run waits for a part of
+// CloseTimeout, not for RequestTimeout.
 func TestFarewellUnanswered(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -44,13 +47,42 @@ func TestFarewellUnanswered(t *testing.T) {
 		return nil, nil, false
 	})
 	config := topic.Config()
-	config.CloseTimeout, config.RequestTimeout = 100*time.Millisecond, kafkatest.Limit
+	config.CloseTimeout, config.RequestTimeout = 800*time.Millisecond, kafkatest.Limit
 	w := kafkatest.Start(t, config)
 	w.Want("a")
 	began := time.Now()
 	w.Stop()
-	if took := time.Since(began); took < config.CloseTimeout || took > kafkatest.Limit/3 {
+	if took := time.Since(began); took < config.CloseTimeout/2 || took > config.CloseTimeout+kafkatest.Limit/10 {
 		t.Errorf("it took %v to stop, with a CloseTimeout of %v", took, config.CloseTimeout)
 	}
 	close(answer)
+}
+
+// Connecting for the farewell hangs, whatever its context says. Run waits for
+// CloseTimeout, and for no more.
+func TestFarewellHangs(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	topic := kafkatest.New(t, c.ListenAddrs(), 1)
+	topic.Send(0, "a")
+	var hangs atomic.Bool
+	release := make(chan struct{})
+	defer close(release)
+	config := topic.Config()
+	config.CloseTimeout = 200 * time.Millisecond
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if hangs.Load() {
+			<-release
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+	w := kafkatest.Start(t, config)
+	w.Want("a")
+	kafkatest.Eventually(t, "it is committed", func() bool { return topic.Committed(0) == 1 })
+	hangs.Store(true)
+	began := time.Now()
+	w.Stop()
+	if took := time.Since(began); took > kafkatest.Limit/3 {
+		t.Errorf("it took %v to stop, with a CloseTimeout of %v", took, config.CloseTimeout)
+	}
 }

@@ -2,12 +2,14 @@ package kfaketest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -70,7 +72,7 @@ func TestReadsFromReplica(t *testing.T) {
 	c.ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		fetch := request.(*kmsg.FetchRequest)
-		if fetch.Rack != rack || fetch.MaxWaitMillis != 300 || fetch.MinBytes != 1 {
+		if fetch.Rack != rack && sends.Load() || fetch.MaxWaitMillis != 300 || fetch.MinBytes != 1 {
 			t.Errorf("the request has rack %q, wait %d ms, for %d bytes", fetch.Rack, fetch.MaxWaitMillis, fetch.MinBytes)
 		}
 		switch {
@@ -98,6 +100,60 @@ func TestReadsFromReplica(t *testing.T) {
 	w.Want("leader")
 	if err := w.Source.Health(); err != nil {
 		t.Errorf("Health: %v", err)
+	}
+}
+
+// A replica fails each time. The leader, which would send the member there again
+// and again, is asked without the rack, and the replica is left alone.
+func TestReplicaFails(t *testing.T) {
+	t.Parallel()
+	const leader, replica, rack = 0, 1, "here"
+	for name, fail := range map[string]func(*kmsg.FetchRequest) (kmsg.Response, error){
+		"connection": func(*kmsg.FetchRequest) (kmsg.Response, error) { return nil, errors.New("closes it") },
+		"error": func(r *kmsg.FetchRequest) (kmsg.Response, error) {
+			res := sentTo(-1, r).(*kmsg.FetchResponse)
+			res.Topics[0].Partitions[0].ErrorCode = kerr.KafkaStorageError.Code
+			return res, nil
+		},
+		"damage": func(r *kmsg.FetchRequest) (kmsg.Response, error) {
+			res := sentTo(-1, r).(*kmsg.FetchResponse)
+			res.Topics[0].Partitions[0].RecordBatches = make([]byte, 100)
+			return res, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, kfake.NumBrokers(2))
+			topic := kafkatest.New(t, c.ListenAddrs(), 1)
+			if err := c.MoveTopicPartition(topic.Name, 0, leader); err != nil {
+				t.Fatal(err)
+			}
+			c.SetFollowers(topic.Name, 0, []int32{replica})
+			var asked atomic.Int32
+			c.ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				fetch := request.(*kmsg.FetchRequest)
+				switch {
+				case c.CurrentNode() == replica:
+					asked.Add(1)
+					res, err := fail(fetch)
+					return res, err, true
+				case fetch.Rack == rack:
+					return sentTo(replica, fetch), nil, true
+				}
+				return nil, nil, false
+			})
+			config := topic.Config()
+			config.Rack = rack
+			w := kafkatest.Start(t, config)
+			for i := range 5 {
+				topic.Send(0, fmt.Sprint(i))
+				w.Want(fmt.Sprint(i))
+			}
+			if n := asked.Load(); n != 1 {
+				t.Errorf("the replica was asked %d times", n)
+			}
+		})
 	}
 }
 
