@@ -193,7 +193,7 @@ func (h heldInbox) SetAside(ctx context.Context, subscriber string, f consumer.F
 
 // RetryDue implements consumer.FailureInbox.
 func (h heldInbox) RetryDue(ctx context.Context, subscriber string, apply func(context.Context, pgx.Tx, consumer.Failure) error,
-	failed func(*consumer.Failure, error) bool) (*consumer.Failure, error) {
+	failed func(*consumer.Failure, error) consumer.Disposition) (*consumer.Failure, error) {
 	f, err := h.Inbox.RetryDue(ctx, subscriber, apply, failed)
 	if h.c.spec.HoldRetried && err == nil && f != nil {
 		h.c.print("retried %s", f.Message.ID)
