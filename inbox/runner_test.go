@@ -54,6 +54,10 @@ func (b *runnerBench) start() (stop func()) {
 	b.t.Helper()
 	runner, err := consumer.New(b.cfg)
 	require.NoError(b.t, err)
+	return b.run(runner)
+}
+
+func (b *runnerBench) run(runner *consumer.Runner[pgx.Tx]) (stop func()) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
 	go func() { done <- runner.Run(ctx) }()
