@@ -314,6 +314,25 @@ func TestDeadLetterConfig(t *testing.T) {
 	})
 }
 
+// A dead letter has the id that the message came with, so that one made from it
+// is the same when it is sent back.
+func TestDeadLetterKeepsTheProducersID(t *testing.T) {
+	onDead(t, func(t *testing.T, f *fixture, in *asideInbox, l *letters) {
+		f.cfg.MessageID = consumer.ScopedID(consumer.HeaderID("tenant"), consumer.BrokerID)
+		f.cfg.Handler = handler(func(context.Context, *Tx, *message) error { return consumer.Permanent(io.EOF) })
+		m := msg("a")
+		m.Headers = consumer.Headers{{Key: "tenant", Value: []byte("t")}}
+		f.broker.Publish(m)
+		f.start()
+		f.finish()
+		f.cfg.Handler = handler(effect)
+		f.broker.Publish(m, l.all(t)[0])
+		f.start()
+		f.finish()
+		require.Equal(t, []string{"a"}, in.committed())
+	})
+}
+
 type orderedInbox struct{ *asideInbox }
 
 func (orderedInbox) Behind(context.Context, *Tx, string, []byte) (bool, error) { return false, nil }

@@ -210,3 +210,39 @@ func read(t *testing.T, broker *memory.Broker) (ms []*consumer.Message) {
 	}
 	return ms
 }
+
+// What has ended its process too often becomes a dead letter, unattempted, from
+// the broker as from the table; and neither is noted any more.
+func TestDeadLetterOfACrash(t *testing.T) {
+	b := newRunnerBench(t)
+	dead := memory.New()
+	b.cfg.DeadLetter, b.cfg.CrashLimit = dead.DeadLetter(), 3
+	b.setAside(failure(message("table", "x"), 0))
+	b.MustExec(t, "update %s.failed_messages set unfinished = 3")
+	for i := range 3 {
+		_, err := b.BeginAttempt(b.ctx, subscriber, "broker", fmt.Sprint("r", i), true)
+		require.NoError(t, err)
+	}
+	b.broker.Publish(message("broker", "x"))
+	ctx, cancel := context.WithCancel(b.ctx)
+	require.NoError(t, b.broker.Run(ctx, func(ctx context.Context, s consumer.Stream) error {
+		_, err := s.Next(ctx, 1) // and now it was delivered before
+		cancel()
+		return err
+	}))
+	stop := b.start()
+	b.publish()
+	reasons := map[string]string{}
+	require.Eventually(t, func() bool {
+		for _, m := range read(t, dead) {
+			reasons[m.ID] = m.Headers.Get(consumer.HeaderReason)
+		}
+		return len(reasons) == 2
+	}, 30*time.Second, time.Millisecond)
+	stop()
+	require.Equal(t, map[string]string{"broker": "crash", "table": "crash"}, reasons)
+	b.requireChanges(0)
+	b.requireAside(0)
+	require.Zero(t, b.Processed(t))
+	require.Zero(t, b.Int(t, "select count(*) from %s.begun_attempts"))
+}

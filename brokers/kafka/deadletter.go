@@ -44,9 +44,8 @@ type DeadLetterConfig struct {
 // DeadLetter: a Publish after a Close connects again. It is safe for concurrent
 // use.
 type DeadLetter struct {
-	topic   string
-	config  Config // to connect with
-	invalid error
+	topic  string
+	config Config // to connect with
 
 	use sync.RWMutex // read while a Publish uses client
 	mu  sync.Mutex
