@@ -204,7 +204,8 @@ func TestDeadLetterReplyLost(t *testing.T) {
 	deaf.Store(false)
 	kafkatest.Eventually(t, "the brokers are back", func() bool { return publishDead(t, d, m) == nil })
 	reader := kafkatest.Start(t, dead.Config())
-	for string(reader.Next().Body) != "second" {
+	for found := false; !found; {
+		found = string(reader.Next().Body) == "second"
 	}
 }
 
