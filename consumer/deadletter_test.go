@@ -259,6 +259,30 @@ func TestDeadLetterAfterRetryLater(t *testing.T) {
 	})
 }
 
+// An outage of the database under one of the dead letters does not end it.
+func TestDeadLetterOutageUnderAnother(t *testing.T) {
+	onDead(t, func(t *testing.T, f *fixture, in *asideInbox, l *letters) {
+		f.cfg.Attempts, f.cfg.RetryLater = 1, []time.Duration{time.Minute}
+		f.failing(1000, func() error { return io.EOF })
+		l.away(io.ErrClosedPipe)
+		f.broker.Publish(msg("a"))
+		f.start()
+		advance(2 * time.Minute)
+		require.Contains(t, f.runner.Health().Reason, "dead letters")
+		in.away(errAway)
+		advance(time.Minute)
+		require.Equal(t, errAway.Error(), f.runner.Health().Reason)
+		in.away(nil)
+		advance(time.Minute)
+		require.Contains(t, f.runner.Health().Reason, "dead letters")
+		require.Len(t, f.log.with(paused), 2)
+		require.Len(t, f.log.with(resumed), 1, "of the database only")
+		require.NoError(t, f.end())
+		require.Len(t, f.log.with(resumed), 1)
+		require.Len(t, in.setAside(), 1)
+	})
+}
+
 // The dead letters' broker works, and will never take this message.
 func TestDeadLetterRefused(t *testing.T) {
 	onDead(t, func(t *testing.T, f *fixture, in *asideInbox, l *letters) {

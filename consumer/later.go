@@ -53,7 +53,9 @@ func (l *retryLoop[Tx]) next(ctx, work context.Context) (more bool) {
 	if r.unburied != nil {
 		return l.turn.wait(r.unburied, ctx.Done())
 	}
-	l.turn.over(true)
+	if !r.away {
+		l.turn.over(ctx.Err() == nil)
+	}
 	if r.told != nil {
 		l.tell(work, *r.told)
 	}
@@ -63,6 +65,7 @@ func (l *retryLoop[Tx]) next(ctx, work context.Context) (more bool) {
 // retried is what became of one look at failed_messages.
 type retried struct {
 	more     bool     // whether to look again at once
+	away     bool     // the database
 	told     *Failure // what was set aside for good
 	unburied error    // why a dead letter could not be published
 }
@@ -153,7 +156,7 @@ func (t *retry[Tx]) outcome(work context.Context, f *Failure, err error, p pass)
 		return retried{more: true}
 	case errors.Is(err, ErrOutage) && (t.res.fate != failed || !errors.Is(t.cause, ErrOutage)): // perhaps in storing a failure
 		t.databaseAway(err, p)
-		return retried{more: true} // the gate waits
+		return retried{more: true, away: true} // the gate waits
 	case t.unburied != nil:
 		t.databaseWorks(p)
 		return retried{unburied: t.unburied}

@@ -234,8 +234,34 @@ func TestDeadLetterTooLarge(t *testing.T) {
 	dead.get()
 }
 
-// A connection that is cut is opened again; one that is stalled ends with the
-// context, and no late confirmation is taken for another's.
+// A peer that stops reading holds a Publish up for no longer than its context;
+// the next one has another connection.
+func TestDeadLetterStalled(t *testing.T) {
+	t.Parallel()
+	url := brokerURL(t)
+	dead := newClient(t, url, nil)
+	dial, last := recordingDial()
+	d := deadLetters(t, rabbitmq.DeadLetterConfig{URL: url, RoutingKey: dead.queue, AMQP: amqp.Config{Dial: dial}, WriteTimeout: time.Hour})
+	m := &consumer.Message{Topic: "k", Body: []byte("x")}
+	if err := publishDead(t, d, m); err != nil {
+		t.Fatal(err)
+	}
+	dead.get()
+	last().stalled.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := d.Publish(ctx, failure(m))
+	if !errors.Is(err, consumer.ErrOutage) {
+		t.Fatalf("got %v, want ErrOutage", err)
+	}
+	wantText(t, err, "does not confirm a dead letter", "alarm")
+	if err := publishDead(t, d, m); err != nil {
+		t.Fatal(err)
+	}
+	dead.get()
+}
+
+// A connection that is cut is opened again.
 func TestDeadLetterReconnects(t *testing.T) {
 	t.Parallel()
 	url := brokerURL(t)
