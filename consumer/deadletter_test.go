@@ -361,6 +361,36 @@ type orderedInbox struct{ *asideInbox }
 
 func (orderedInbox) Behind(context.Context, *Tx, string, []byte) (bool, error) { return false, nil }
 
+// In batches, what becomes a dead letter costs the others nothing.
+func TestDeadLetterInBatches(t *testing.T) {
+	onDead(t, func(t *testing.T, f *fixture, in *asideInbox, l *letters) {
+		f.cfg.Handler, f.cfg.MaxBatch, f.cfg.MaxBody = handler(bad), 20, 10
+		var good []string
+		for i, m := range msgs(100) {
+			switch i % 10 {
+			case 3:
+				m.ID = "bad" + m.ID
+			case 5:
+				m.Body = make([]byte, 11)
+			case 7:
+				m.ID = ""
+			default:
+				good = append(good, m.ID)
+			}
+			f.broker.Publish(m)
+		}
+		f.start()
+		f.finish()
+		require.ElementsMatch(t, good, in.committed())
+		counts := map[string]int{}
+		for _, m := range l.all(t) {
+			counts[m.Headers.Get(consumer.HeaderReason)]++
+		}
+		require.Equal(t, map[string]int{"permanent": 10, "too_large": 10, "unidentified": 10}, counts)
+		require.Empty(t, in.setAside())
+	})
+}
+
 // A panic in Publish is trouble like any other.
 func TestDeadLetterThatPanics(t *testing.T) {
 	onDead(t, func(t *testing.T, f *fixture, _ *asideInbox, l *letters) {
