@@ -23,6 +23,12 @@ import (
 // one, whoever owns it. Several consumers of one queue of RabbitMQ get no order
 // that could be kept.
 func TestKeepOrderOfTenRunners(t *testing.T) {
+	for _, maxBatch := range []int{1, 16} {
+		t.Run(fmt.Sprintf("MaxBatch=%d", maxBatch), func(t *testing.T) { testKeepOrderOfTenRunners(t, maxBatch) })
+	}
+}
+
+func testKeepOrderOfTenRunners(t *testing.T, maxBatch int) {
 	b := newRunnerBench(t)
 	const runners, keys, each = 10, 25, 40
 	b.broker = memory.NewWithConfig(memory.Config{Streams: runners})
@@ -44,7 +50,7 @@ func TestKeepOrderOfTenRunners(t *testing.T) {
 		return err
 	}
 	b.cfg.Source, b.cfg.KeepOrder, b.cfg.Workers = b.broker, true, 2
-	b.cfg.Attempts, b.cfg.MaxTransactions = 1, 2
+	b.cfg.Attempts, b.cfg.MaxTransactions, b.cfg.MaxBatch = 1, 2, maxBatch
 	b.cfg.RetryLater = []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond, time.Millisecond}
 	for range runners {
 		b.start()

@@ -37,6 +37,13 @@ func publishDead(t *testing.T, d *kafka.DeadLetter, m *consumer.Message) error {
 	return d.Publish(ctx, consumer.Failure{Message: m, Reason: consumer.ReasonPermanent, Error: "no such account", Attempts: 3, RetryIn: -1})
 }
 
+// publishSoon is publishDead for a topic that is new, and has no leader for a
+// moment.
+func publishSoon(t *testing.T, d *kafka.DeadLetter, m *consumer.Message) {
+	t.Helper()
+	kafkatest.Eventually(t, "the dead letter is written", func() bool { return publishDead(t, d, m) == nil })
+}
+
 // Null and empty stay apart, and nothing of the message is missing.
 func TestDeadLetterKeepsTheRecord(t *testing.T) {
 	t.Parallel()
@@ -54,9 +61,7 @@ func TestDeadLetterKeepsTheRecord(t *testing.T) {
 	var sent []kafkatest.Delivery
 	for range 3 {
 		sent = append(sent, source.Next())
-		if err := publishDead(t, d, sent[len(sent)-1].Message); err != nil {
-			t.Fatal(err)
-		}
+		publishSoon(t, d, sent[len(sent)-1].Message)
 	}
 	got := map[string]kafkatest.Delivery{}
 	reader := kafkatest.Start(t, dead.Config())
@@ -99,9 +104,7 @@ func TestDeadLetterKeepsTheOrderOfAKey(t *testing.T) {
 	const keys, each = 8, 4
 	for i := range keys * each {
 		m := &consumer.Message{Key: fmt.Appendf(nil, "k%d", i%keys), Body: fmt.Append(nil, i/keys)}
-		if err := publishDead(t, d, m); err != nil {
-			t.Fatal(err)
-		}
+		publishSoon(t, d, m)
 	}
 	next, at := map[string]int{}, map[string]string{}
 	reader := kafkatest.Start(t, dead.Config())
@@ -145,7 +148,7 @@ func TestDeadLetterMissingTopic(t *testing.T) {
 	t.Cleanup(func() {
 		_, _ = dead.API.DeleteTopics(context.Background(), &kafkago.DeleteTopicsRequest{Topics: []string{name}})
 	})
-	kafkatest.Eventually(t, "the topic is found", func() bool { return publishDead(t, d, m) == nil })
+	publishSoon(t, d, m)
 	if err := d.Check(t.Context(), consumer.Plan{}); err != nil {
 		t.Error(err)
 	}
@@ -155,9 +158,7 @@ func TestDeadLetterRefused(t *testing.T) {
 	t.Parallel()
 	dead := kafkatest.New(t, kafkatest.Brokers(t), 1) // which takes 4 MB
 	d := deadLetters(t, kafka.DeadLetterConfig{Brokers: dead.Brokers, Topic: dead.Name})
-	kafkatest.Eventually(t, "a small one is taken", func() bool {
-		return publishDead(t, d, &consumer.Message{Body: []byte("x")}) == nil
-	})
+	publishSoon(t, d, &consumer.Message{Body: []byte("x")})
 	err := publishDead(t, d, &consumer.Message{Body: make([]byte, 5_000_000)})
 	wantText(t, err, "max.message.bytes")
 	if !errors.Is(err, consumer.ErrRefused) || errors.Is(err, consumer.ErrOutage) {
@@ -194,7 +195,7 @@ func TestDeadLetterReplyLost(t *testing.T) {
 			return deafConn{conn, &deaf}, err
 		}})
 	m := &consumer.Message{Key: []byte("k"), Body: []byte("first")}
-	kafkatest.Eventually(t, "the topic has a leader", func() bool { return publishDead(t, d, m) == nil })
+	publishSoon(t, d, m)
 	deaf.Store(true)
 	m.Body = []byte("second")
 	err := publishDead(t, d, m)
@@ -202,7 +203,7 @@ func TestDeadLetterReplyLost(t *testing.T) {
 		t.Fatalf("got %v, want ErrOutage", err)
 	}
 	deaf.Store(false)
-	kafkatest.Eventually(t, "the brokers are back", func() bool { return publishDead(t, d, m) == nil })
+	publishSoon(t, d, m)
 	reader := kafkatest.Start(t, dead.Config())
 	for found := false; !found; {
 		found = string(reader.Next().Body) == "second"
@@ -215,7 +216,7 @@ func TestDeadLetterCloseAndAgain(t *testing.T) {
 	dead := kafkatest.New(t, kafkatest.Brokers(t), 1)
 	d := deadLetters(t, kafka.DeadLetterConfig{Brokers: dead.Brokers, Topic: dead.Name})
 	m := &consumer.Message{Body: []byte("x")}
-	kafkatest.Eventually(t, "the topic has a leader", func() bool { return publishDead(t, d, m) == nil })
+	publishSoon(t, d, m)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
