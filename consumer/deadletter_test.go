@@ -248,9 +248,7 @@ func TestDeadLetterAfterRetryLater(t *testing.T) {
 		require.Equal(t, "3", l.all(t)[0].Headers.Get(consumer.HeaderAttempts))
 		require.Len(t, told.all(), 1)
 		require.Len(t, f.log.with(resumed), 1)
-		for _, a := range made.all() {
-			require.LessOrEqual(t, a.n, 3)
-		}
+		requireCounted(t, made.all(), 3)
 		f.failing(0, nil)
 		f.broker.Publish(l.all(t)...)
 		f.start()

@@ -41,7 +41,15 @@ type retryLoop[Tx any] struct {
 	*Runner[Tx]
 	inbox       FailureInbox[Tx]
 	turn        tries[Tx] // at the dead letters
+	spent       *Failure  // could not be published: its last attempt is not repeated
 	contentions lostCount
+}
+
+var errSpent = errors.New("the last attempt at this message has failed before")
+
+// isSpent tells whether f is the message whose last attempt has failed.
+func (l *retryLoop[Tx]) isSpent(f Failure) bool {
+	return l.spent != nil && l.spent.Message.ID == f.Message.ID && l.spent.Attempts == f.Message.Attempt
 }
 
 // next tries one message, and tells whether to look for another at once.
@@ -95,6 +103,9 @@ func (l *retryLoop[Tx]) retryDue(ctx, work context.Context) retried {
 		if f.Crashes >= l.crashes.limit {
 			return errCrash
 		}
+		if l.isSpent(f) {
+			return errSpent
+		}
 		return t.trial.run(ctx, tx, []*Message{f.Message})
 	}, func(f *Failure, err error) Disposition { return t.failed(work, f, err) })
 	return t.outcome(work, f, err, p)
@@ -102,18 +113,14 @@ func (l *retryLoop[Tx]) retryDue(ctx, work context.Context) retried {
 
 // failed judges an attempt, and tells what is to become of its message.
 func (t *retry[Tx]) failed(work context.Context, f *Failure, err error) Disposition {
-	t.cause = err
-	if errors.Is(err, errCrash) && t.trial.own == nil {
+	t.cause, t.res = err, result{fate: failed, err: err}
+	switch {
+	case errors.Is(err, errCrash) && t.trial.own == nil:
 		f.Reason, f.Error, f.RetryIn = ReasonCrash, crashed(f.Crashes).Error(), forGood
-		t.res = result{fate: failed, err: err}
-	} else {
-		t.res = t.trial.judge(work, err)
-		if t.res.fate == contended && t.contentions.tooMany(f.Message.ID) {
-			t.res.fate = failed
-		}
-		if t.res.fate != contended {
-			t.contentions.forget(f.Message.ID)
-		}
+	case errors.Is(err, errSpent) && t.trial.own == nil:
+		*f = *t.spent
+	default:
+		t.res = t.judge(work, f.Message, err)
 		if t.res.fate != failed {
 			return Undone
 		}
@@ -125,8 +132,21 @@ func (t *retry[Tx]) failed(work context.Context, f *Failure, err error) Disposit
 	return t.bury(work, *f)
 }
 
+// judge is that of the trial, with an end to contention.
+func (t *retry[Tx]) judge(work context.Context, m *Message, err error) result {
+	res := t.trial.judge(work, err)
+	if res.fate != contended {
+		t.contentions.forget(m.ID)
+	} else if t.contentions.tooMany(m.ID) {
+		t.contentions.forget(m.ID)
+		res.fate = failed
+	}
+	return res
+}
+
 // bury publishes f while its message is taken.
 func (t *retry[Tx]) bury(work context.Context, f Failure) Disposition {
+	t.spent = nil
 	err := t.publish(work, f)
 	switch {
 	case err == nil:
@@ -139,7 +159,7 @@ func (t *retry[Tx]) bury(work context.Context, f Failure) Disposition {
 		t.log.problem(work, "the dead letters refuse a message, which stays in failed_messages", err)
 		return Stored
 	}
-	t.unburied = fmt.Errorf("dead letters: %w", err)
+	t.unburied, t.spent = fmt.Errorf("dead letters: %w", err), &f
 	return Undone
 }
 
