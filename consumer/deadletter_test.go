@@ -257,6 +257,32 @@ func TestDeadLetterAfterRetryLater(t *testing.T) {
 	})
 }
 
+// What was remembered of it meanwhile does not keep its last attempt from running
+// when it is sent back.
+func TestDeadLetterSentBackHasItsLastAttempt(t *testing.T) {
+	onDead(t, func(t *testing.T, f *fixture, in *asideInbox, l *letters) {
+		f.cfg.Attempts, f.cfg.RetryLater = 1, []time.Duration{time.Minute}
+		var mended atomic.Bool
+		f.cfg.Handler = handler(func(ctx context.Context, tx *Tx, m *message) error {
+			if m.Attempt == 1 || !mended.Load() {
+				return io.EOF
+			}
+			return effect(ctx, tx, m)
+		})
+		l.away(io.ErrClosedPipe)
+		f.broker.Publish(msg("a"))
+		f.start()
+		advance(2 * time.Minute)
+		l.away(nil)
+		advance(time.Minute)
+		require.Empty(t, in.setAside())
+		mended.Store(true)
+		f.broker.Publish(l.all(t)...)
+		f.finishAfter(2 * time.Minute)
+		require.Equal(t, []string{"a"}, in.committed())
+	})
+}
+
 // An outage of the database under one of the dead letters does not end it.
 func TestDeadLetterOutageUnderAnother(t *testing.T) {
 	onDead(t, func(t *testing.T, f *fixture, in *asideInbox, l *letters) {
