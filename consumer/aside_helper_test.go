@@ -55,7 +55,7 @@ func (in *asideInbox) SetAside(ctx context.Context, subscriber string, f consume
 		return 0, err
 	}
 	if c.verdict != 0 {
-		return consumer.Duplicate, nil
+		return c.verdict, nil
 	}
 	m := *f.Message
 	f.Message = &m
@@ -87,7 +87,7 @@ func (in *asideInbox) take() *asideMessage {
 
 // RetryDue implements consumer.FailureInbox.
 func (in *asideInbox) RetryDue(ctx context.Context, _ string, apply func(context.Context, *Tx, consumer.Failure) error,
-	failed func(*consumer.Failure, error) bool) (*consumer.Failure, error) {
+	failed func(*consumer.Failure, error) consumer.Disposition) (*consumer.Failure, error) {
 	if err := in.faultAt(atTake, nil); err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (in *asideInbox) RetryDue(ctx context.Context, _ string, apply func(context
 		in.aside = slices.DeleteFunc(in.aside, func(other *asideMessage) bool { return other == a })
 		return &f, nil
 	}
-	counts := failed(&f, err)
+	disposition := failed(&f, err)
 	stored := in.faultAt(atStore, &m)
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -119,8 +119,12 @@ func (in *asideInbox) RetryDue(ctx context.Context, _ string, apply func(context
 	if stored != nil {
 		return &f, stored
 	}
-	if counts {
+	switch disposition {
+	case consumer.Stored:
 		a.store(f)
+	case consumer.Discarded:
+		in.aside = slices.DeleteFunc(in.aside, func(other *asideMessage) bool { return other == a })
+		delete(in.rows, "billing\x00"+m.ID)
 	}
 	return &f, err
 }

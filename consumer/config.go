@@ -70,6 +70,12 @@ type Config[Tx any] struct {
 	// PostgreSQL one less than the pool's size).
 	MaxTransactions int
 
+	// MaxBody is how large a body may be, in bytes. A message with a larger one
+	// is not attempted, but set aside for good as too_large, whole. By then it is
+	// in memory: what the broker accepts is the limit for that. Zero means that
+	// there is no limit.
+	MaxBody int
+
 	// Buffer is how many messages of one stream may be with this runner,
 	// delivered and not yet settled. It bounds memory. Those that wait for
 	// their next attempt, or behind one with their key, count: when they fill
@@ -82,7 +88,8 @@ type Config[Tx any] struct {
 	// Zero means 30 s.
 	HandlerTimeout time.Duration
 
-	// AckTimeout limits one acknowledgement. Zero means 10 s.
+	// AckTimeout limits one acknowledgement, one publication to DeadLetter, and
+	// one call of OnSetAside. Zero means 10 s.
 	AckTimeout time.Duration
 
 	// DrainTimeout is how long handlers in flight may go on once the runner
@@ -150,13 +157,24 @@ type Config[Tx any] struct {
 	// RetryAfter, or nil for success. Nil means that errors stay what they are.
 	Classify func(error) error
 
-	// OnSetAside is called after a message was set aside for good. A crash may
-	// come in between: it is for an alert, and failed_messages is the truth. It
-	// must be safe for concurrent use. Nil means that only the log tells.
+	// DeadLetter gets the messages that are set aside for good, in place of
+	// failed_messages; those that are to be tried later are there until then. With
+	// an empty RetryLater nothing is ever written there or read from there. It
+	// excludes KeepOrder, since a dead letter says nothing of those behind it.
+	// The runner closes it at the end of Run when it is an io.Closer. Nil means
+	// failed_messages.
+	DeadLetter DeadLetter
+
+	// OnSetAside is called after a message was set aside for good and
+	// acknowledged. A crash may come in between: it is for an alert, and
+	// failed_messages is the truth. It occupies a worker, but no transaction;
+	// its context ends after AckTimeout, and a call that ignores that occupies
+	// the worker for as long as it takes. A panic is logged. It must be safe for
+	// concurrent use. Nil means that only the log tells.
 	OnSetAside func(context.Context, Failure)
 
-	// Probe is the wait between two looks at a database that is away. Zero
-	// means from 100 ms to 5 s.
+	// Probe is the wait between two looks at a database that is away, and between
+	// two tries to publish a dead letter. Zero means from 100 ms to 5 s.
 	Probe Backoff
 
 	// Logger gets one line for each problem, and none above the debug level
@@ -231,6 +249,7 @@ func (c Config[Tx]) validate() error {
 	v.notNegative("Workers", int64(c.Workers))
 	v.notNegative("MaxTransactions", int64(c.MaxTransactions))
 	v.notNegative("MaxBatch", int64(c.MaxBatch))
+	v.notNegative("MaxBody", int64(c.MaxBody))
 	if c.Buffer < c.Workers {
 		v.add("Buffer", "must hold at least one message for each of the %d workers, is %d", c.Workers, c.Buffer)
 	}
@@ -248,6 +267,16 @@ func (c Config[Tx]) validate() error {
 	}
 	if _, ok := c.Inbox.(OrderInbox[Tx]); c.KeepOrder && !ok && !isNil(c.Inbox) {
 		v.add("KeepOrder", "needs an inbox that is an OrderInbox, and is given a %T", c.Inbox)
+	}
+	if c.DeadLetter != nil {
+		if isNil(c.DeadLetter) {
+			v.add("DeadLetter", "is a nil %T", c.DeadLetter)
+		} else {
+			v.part("DeadLetter", c.DeadLetter)
+		}
+		if c.KeepOrder {
+			v.add("DeadLetter", "cannot be used with KeepOrder: messages wait behind one that is in failed_messages, and a dead letter is not")
+		}
 	}
 	v.notNegative("Horizon", int64(c.Horizon))
 	v.notNegative("CrashLimit", int64(c.CrashLimit))

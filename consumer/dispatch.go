@@ -16,6 +16,7 @@ type task struct {
 	contentions int      // in a row
 	aside       *Failure // as what it is to be set aside, when that was decided
 	err         error    // why
+	refusals    int      // how often that was refused
 	noted       bool     // the attempt, with a CrashInbox
 	crashes     int      // what that has counted
 }

@@ -33,8 +33,9 @@
 // after each of Config.RetryLater, without the broker, and then is set aside for
 // good, for somebody to decide. An error marked Permanent, a message without a
 // usable id (ErrNoID), and another message under an id that was processed
-// (ErrMismatch) are set aside for good at once. An inbox that is no FailureInbox
-// has nowhere to set messages aside: then attempts do not end, and those three
+// (ErrMismatch) are set aside for good at once. With Config.DeadLetter what is
+// set aside for good goes to the broker's dead letters instead. Without, an inbox
+// that is no FailureInbox has nowhere to set messages aside: then attempts do not end, and those three
 // end Run with a *MessageError, unacknowledged.
 //
 // # Order
@@ -68,5 +69,6 @@
 // ErrContention from errors of the handler. They may offer more: a Source
 // Validator, Checker, HealthReporter and SystemNamer, a Stream Releaser, an
 // Inbox Validator, Checker, TransactionLimiter, SessionInbox, FailureInbox,
-// OrderInbox and CrashInbox, and its transaction BatchTx.
+// OrderInbox and CrashInbox, and its transaction BatchTx. Dead letters implement
+// DeadLetter, and may be a Validator, a Checker and an io.Closer.
 package consumer

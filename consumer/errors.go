@@ -18,6 +18,12 @@ var (
 	// timeout, a deadlock, a serialization failure. The runner tries again
 	// soon.
 	ErrContention = errors.New("contention")
+	// ErrRefused says that this very message was refused by a database or a
+	// broker that works, and would be again: it is larger than what can be
+	// stored, or breaks a constraint that somebody has added. Only setting
+	// aside returns it (FailureInbox, DeadLetter). The runner keeps the message,
+	// unacknowledged, tries again now and then, and goes on with the others.
+	ErrRefused = errors.New("refused")
 	// ErrOutcomeUnknown says that a commit was sent and its reply never came.
 	// It is an ErrOutage, too.
 	ErrOutcomeUnknown = fmt.Errorf("outcome of the commit unknown: %w", ErrOutage)

@@ -29,6 +29,9 @@ const (
 	ReasonBehind Reason = "behind"
 	// ReasonCrash says that attempts at the message have ended their process.
 	ReasonCrash Reason = "crash"
+	// ReasonTooLarge says that the body is larger than Config.MaxBody. The
+	// message was not attempted.
+	ReasonTooLarge Reason = "too_large"
 	// ReasonUnidentified says that the message has no usable id. It is set
 	// aside under an id that begins with "unidentified:".
 	ReasonUnidentified Reason = "unidentified"
@@ -36,8 +39,8 @@ const (
 
 // Failure is a message that is set aside, and why.
 type Failure struct {
-	// Message is the message as it was delivered, without Raw. Its ID is the
-	// one under which it is set aside.
+	// Message is the message as it was delivered. Its ID is the one under which
+	// it is set aside. Raw is nil when it comes from failed_messages.
 	Message *Message
 	Reason  Reason
 	// Error is what the last attempt failed with.
@@ -63,8 +66,9 @@ const forGood time.Duration = -1
 type FailureInbox[Tx any] interface {
 	// SetAside stores f and marks its message as processed, in one transaction,
 	// so that a redelivery is a duplicate. It returns SetAside once that is
-	// committed, or Duplicate when the message was processed before, in which
-	// case it stores nothing. Errors are those of Process.
+	// committed. When the message was processed before it stores nothing and
+	// returns Duplicate, or Mismatch when that was another message. Errors are
+	// those of Process, and ErrRefused for a message that cannot be stored.
 	SetAside(ctx context.Context, subscriber string, f Failure) (Verdict, error)
 
 	// RetryDue takes one message whose next attempt is due and which no other
@@ -74,12 +78,27 @@ type FailureInbox[Tx any] interface {
 	//
 	// When apply fails, nothing that it did through tx is kept. failed gets the
 	// error that Process would have returned; it may change Reason, Error,
-	// Attempts and RetryIn of f, and tells whether to store them. The message
-	// stays taken until that is committed. RetryDue returns that error, or
-	// ErrOutage when it could not be stored.
+	// Attempts and RetryIn of f, and tells what is to become of the message. The
+	// message stays taken until that is committed. RetryDue returns that error,
+	// or one that wraps ErrOutage, ErrContention or ErrRefused and not that
+	// error when it could not be stored.
 	RetryDue(ctx context.Context, subscriber string, apply func(ctx context.Context, tx Tx, f Failure) error,
-		failed func(f *Failure, err error) bool) (*Failure, error)
+		failed func(f *Failure, err error) Disposition) (*Failure, error)
 }
+
+// Disposition is what RetryDue does with a message whose attempt has failed.
+type Disposition uint8
+
+const (
+	// Undone leaves the message as if the attempt had not been, and due at once.
+	Undone Disposition = iota
+	// Stored stores what failed has changed.
+	Stored
+	// Discarded removes the message, together with its row in
+	// processed_messages, in one transaction: it is kept elsewhere, and is new
+	// again when it comes back from there; see DeadLetter.
+	Discarded
+)
 
 // unidentified gives a message an id of its own that has none: its place in the
 // log where it has one, by which a redelivery is a duplicate; else one that

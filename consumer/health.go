@@ -48,6 +48,10 @@ type Health struct {
 	// Streams are those that this process owns now, by name. None is
 	// healthy: others may own them all.
 	Streams []StreamHealth `json:"streams"`
+	// Unstored are messages that can be neither processed nor set aside, the
+	// oldest first and at most 10 of them. They are kept, unacknowledged, until
+	// somebody removes the cause: look at this beside OK.
+	Unstored []Unstored `json:"unstored,omitempty"`
 }
 
 // OK tells whether messages are handled as they come. It answers whether the
@@ -71,10 +75,16 @@ type StreamHealth struct {
 func (r *Runner[Tx]) Health() Health {
 	h := r.lifecycle.health()
 	h.Streams = r.streams.health()
+	h.Unstored = r.unstored.list(10)
 	if h.State != Running {
 		return h
 	}
 	since, reason := r.gate.state()
+	if reason == nil {
+		if still, why := r.standstill.state(); why != nil || still.After(since) {
+			since, reason = still, why
+		}
+	}
 	if reason != nil {
 		h.State, h.Since, h.Reason = Paused, since, reason.Error()
 		return h

@@ -95,8 +95,8 @@ func (l messageLog) failed(ctx context.Context, m *Message, err error, wait time
 	l.LogAttrs(ctx, slog.LevelWarn, "attempt failed", attrs...)
 }
 
-// setAside says why; err is the last attempt's, or nil.
-func (l messageLog) setAside(ctx context.Context, f Failure, err error) {
+// setAside says why, and where to; err is the last attempt's, or nil.
+func (l messageLog) setAside(ctx context.Context, f Failure, err error, dead bool) {
 	attrs := append(messageAttrs(f.Message), slog.String("ackafter.reason", string(f.Reason)), slog.String(attrError, f.Error))
 	var p *PanicError
 	if errors.As(err, &p) {
@@ -106,11 +106,22 @@ func (l messageLog) setAside(ctx context.Context, f Failure, err error) {
 		l.LogAttrs(ctx, slog.LevelDebug, "message set aside behind an earlier one", attrs...)
 		return
 	}
+	if dead {
+		l.LogAttrs(ctx, slog.LevelError, "message set aside for good, in the dead letters", attrs...)
+		return
+	}
 	if f.ForGood() {
 		l.LogAttrs(ctx, slog.LevelError, "message set aside for good: somebody has to decide", attrs...)
 		return
 	}
 	l.LogAttrs(ctx, slog.LevelWarn, "message set aside, to be tried again later", append(attrs, slog.Duration("ackafter.retry_in", f.RetryIn))...)
+}
+
+// unstored is written for each try, which are minutes apart.
+func (l messageLog) unstored(ctx context.Context, f Failure, err error, wait time.Duration) {
+	attrs := append(messageAttrs(f.Message), slog.String("ackafter.reason", string(f.Reason)),
+		slog.Any(attrError, err), slog.Duration("ackafter.retry_in", wait))
+	l.LogAttrs(ctx, slog.LevelError, "message can be neither processed nor set aside: it is kept unacknowledged until somebody removes the cause", attrs...)
 }
 
 func (l messageLog) retried(ctx context.Context, f *Failure) {

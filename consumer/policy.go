@@ -77,12 +77,16 @@ const maxErrorBytes = 4096
 
 // errorText is err's text, at most a little more than maxErrorBytes of it.
 func errorText(err error) string {
-	text := fmt.Sprint(err) // which survives an Error method that panics
-	if len(text) <= maxErrorBytes {
+	return shortened(fmt.Sprint(err), maxErrorBytes) // which survives an Error method that panics
+}
+
+// shortened returns text, or the first limit bytes of it with a note.
+func shortened(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	end := maxErrorBytes
-	for end > maxErrorBytes-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+	end := limit
+	for end > limit-utf8.UTFMax && !utf8.RuneStart(text[end]) {
 		end--
 	}
 	return fmt.Sprintf("%s… (%d bytes)", text[:end], len(text))

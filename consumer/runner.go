@@ -22,6 +22,8 @@ type Runner[Tx any] struct {
 	crashes      *crashWatch
 	log          messageLog
 	gate         gate
+	standstill   standstill
+	unstored     unstoredSet
 	transactions *semaphore
 	streams      streamSet[Tx]
 	lifecycle    lifecycle
@@ -55,7 +57,9 @@ func New[Tx any](cfg Config[Tx]) (*Runner[Tx], error) {
 	if cfg.KeepOrder {
 		r.order = cfg.Inbox.(OrderInbox[Tx])
 	}
-	r.failures, _ = cfg.Inbox.(FailureInbox[Tx])
+	if r.failures, _ = cfg.Inbox.(FailureInbox[Tx]); r.failures == nil {
+		r.policy.later = nil
+	}
 	if cfg.Batch != nil {
 		r.handler = batchOfOne[Tx]{cfg.Batch}
 	}
@@ -72,9 +76,10 @@ func New[Tx any](cfg Config[Tx]) (*Runner[Tx], error) {
 // the subscription and returns nil; what was not begun is left to be
 // delivered again. It returns an error when the checks fail, and when it
 // cannot go on: a handler that does not return, say. With an inbox that is no
-// FailureInbox, a message without a usable id, a mismatch and one that failed
-// for good (Permanent) end it, too. Such a message is not acknowledged;
-// errors.As finds it as a *MessageError.
+// FailureInbox, and without a DeadLetter, a message without a usable id, one
+// that is too large, a mismatch and one that failed for good (Permanent) end it,
+// too. Such a message is not acknowledged; errors.As finds it as a
+// *MessageError.
 //
 // Once Run has started, neither database nor broker being away ends it.
 //
@@ -84,6 +89,7 @@ func (r *Runner[Tx]) Run(ctx context.Context) error {
 		return errors.New("consumer: Run was called before; make a new Runner with New")
 	}
 	err := r.run(ctx)
+	r.closeDeadLetter(ctx)
 	r.lifecycle.stop(err)
 	return err
 }
@@ -105,7 +111,7 @@ func (r *Runner[Tx]) run(ctx context.Context) error {
 	r.lifecycle.enter(Running)
 	r.log.started(ctx, r.cfg.Workers, r.cfg.MaxTransactions)
 	var retries sync.WaitGroup
-	if r.failures != nil {
+	if r.failures != nil && (r.cfg.DeadLetter == nil || len(r.policy.later) > 0) {
 		retries.Go(func() { _ = r.later(run, r.failures) })
 	}
 	err := r.cfg.Source.Run(run, r.serve)
@@ -176,9 +182,10 @@ func (r *Runner[Tx]) check(ctx context.Context) error {
 		MaxBatch:       r.cfg.MaxBatch,
 		HandlerTimeout: r.cfg.HandlerTimeout,
 		DrainTimeout:   r.cfg.DrainTimeout,
+		Discards:       r.cfg.DeadLetter != nil && r.failures != nil && len(r.policy.later) > 0,
 		Warn:           func(problem string) { r.log.warn(ctx, problem) },
 	}
-	for _, part := range []any{r.cfg.Inbox, r.cfg.Source} {
+	for _, part := range []any{r.cfg.Inbox, r.cfg.Source, r.cfg.DeadLetter} {
 		if c, ok := part.(Checker); ok {
 			if err := r.checkPart(ctx, c, plan); err != nil {
 				return err

@@ -51,6 +51,7 @@ func (r *Runner[Tx]) serve(ctx context.Context, stream Stream) error {
 	workers.Go(func() { s.release(work, left) })
 	err = errors.Join(err, r.drain("stream "+s.stream.Name(), &workers, cutShort))
 	s.survivedAll(ctx)
+	r.unstored.leave(s)
 	return err
 }
 
@@ -70,12 +71,8 @@ func (s *streamRun[Tx]) fetch(ctx context.Context) error {
 		for i, m := range ms {
 			t := &tasks[i]
 			t.m = m
-			if err := s.runner.prepare(t); err != nil {
-				if s.runner.failures == nil {
-					return s.runner.fail(&MessageError{ID: m.ID, Position: m.Position, Err: err})
-				}
-				m.ID, m.Attempt, m.Hash = unidentified(m), 0, nil
-				t.aside = &Failure{Message: m, Reason: ReasonUnidentified, Error: errorText(err), RetryIn: forGood}
+			if err := s.arrived(t); err != nil {
+				return err
 			}
 			s.add(t)
 		}

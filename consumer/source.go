@@ -100,6 +100,8 @@ type Plan struct {
 	// HandlerTimeout and DrainTimeout are those of Config, zero replaced by
 	// the default.
 	HandlerTimeout, DrainTimeout time.Duration
+	// Discards says that RetryDue of the inbox may be asked to discard a message.
+	Discards bool
 	// Warn reports what deserves a line in the log, but does not keep the
 	// runner from working. It is never nil.
 	Warn func(problem string)

@@ -10,16 +10,19 @@ import (
 // begin handles t, and what else is ready, in one session of the inbox.
 func (s *streamRun[Tx]) begin(ctx context.Context, t *task) {
 	r := s.runner
+	if !r.standstill.pass(s.stop) {
+		return
+	}
+	if t.aside != nil {
+		s.putAside(ctx, t)
+		return
+	}
 	if !r.transactions.acquire(s.stop) {
 		return
 	}
 	defer r.transactions.release()
 	p, ok := r.gate.enter(s.stop) // after the wait for a turn, in which the database may have gone
 	if !ok {
-		return
-	}
-	if t.aside != nil {
-		s.setAside(ctx, t, p)
 		return
 	}
 	turn := sessionTurn[Tx]{streamRun: s, session: openSession(r.cfg.Inbox, r.cfg.Subscriber), began: time.Now()}
@@ -82,7 +85,7 @@ func (s *sessionTurn[Tx]) start(b *batch, t *task) {
 // gather puts the next messages into b, none when the session should end.
 func (s *sessionTurn[Tx]) gather(b *batch) {
 	r := s.runner
-	if s.stopped() || r.gate.shut.Load() || r.transactions.crowded() && time.Since(s.began) > maxTurn {
+	if s.stopped() || r.gate.shut.Load() || r.standstill.holds.Load() || r.transactions.crowded() && time.Since(s.began) > maxTurn {
 		return
 	}
 	t := s.carried
@@ -172,7 +175,7 @@ func (s *streamRun[Tx]) acknowledge(ctx context.Context, ts []*task, ms []*Messa
 func (s *streamRun[Tx]) failed(ctx context.Context, t *task, res result) {
 	r := s.runner
 	switch {
-	case r.failures != nil && !r.policy.holds(t.m.Attempt, res):
+	case r.setsAside() && !r.policy.holds(t.m.Attempt, res):
 		f := r.policy.aside(t.m, t.m.Attempt, res)
 		t.aside, t.err = &f, res.err
 		s.again(t, 0) // without the connection of this session

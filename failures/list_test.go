@@ -280,3 +280,25 @@ func TestLookingOnIsReadOnly(t *testing.T) {
 	}
 	require.Equal(t, 6, begins, "Export looks for a second page")
 }
+
+// Every reason of a worker can be chosen and counted.
+func TestEveryReasonIsChosen(t *testing.T) {
+	b := newBench(t, failures.Config{})
+	reasons := []consumer.Reason{
+		consumer.ReasonFailed, consumer.ReasonPermanent, consumer.ReasonMismatch, consumer.ReasonLate, consumer.ReasonBehind,
+		consumer.ReasonCrash, consumer.ReasonTooLarge, consumer.ReasonUnidentified,
+	}
+	for _, r := range reasons {
+		f := failure(string(r), forGood)
+		f.Reason = r
+		b.setAside(subscriber, f)
+	}
+	for _, r := range reasons {
+		list, err := b.List(b.ctx, failures.Filter{Reasons: []consumer.Reason{r}}, failures.Page{})
+		require.NoError(t, err)
+		require.Equal(t, []string{subscriber + "/" + string(r)}, ids(list))
+	}
+	counts, err := b.Count(b.ctx, failures.Filter{})
+	require.NoError(t, err)
+	require.Len(t, counts, len(reasons))
+}

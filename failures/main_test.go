@@ -108,9 +108,9 @@ func (b *bench) setAside(subscriber string, fs ...consumer.Failure) {
 func (b *bench) work(subscriber string, handler func(m *consumer.Message) error) (*consumer.Failure, error) {
 	return b.inbox.RetryDue(b.ctx, subscriber, func(_ context.Context, _ pgx.Tx, f consumer.Failure) error {
 		return handler(f.Message)
-	}, func(f *consumer.Failure, err error) bool {
+	}, func(f *consumer.Failure, err error) consumer.Disposition {
 		f.Error, f.Attempts, f.RetryIn = err.Error(), f.Attempts+1, time.Hour
-		return true
+		return consumer.Stored
 	})
 }
 

@@ -199,7 +199,7 @@ func TestTenWorkersRunEachMessageOnce(t *testing.T) {
 					}
 					_, err := tx.Exec(ctx, b.SQL("insert into %s.effects values ($1)"), f.Message.ID)
 					return err
-				}, func(*consumer.Failure, error) bool { return false })
+				}, func(*consumer.Failure, error) consumer.Disposition { return consumer.Undone })
 				if err != nil {
 					t.Error(err)
 				}

@@ -2,11 +2,13 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ackafter/ackafter/consumer"
 )
@@ -14,6 +16,9 @@ import (
 // SetAside implements consumer.FailureInbox.
 func (in *Inbox) SetAside(ctx context.Context, subscriber string, f consumer.Failure) (consumer.Verdict, error) {
 	if err := check(subscriber, []*consumer.Message{f.Message}); err != nil {
+		return 0, err
+	}
+	if err := storableSize(f.Message); err != nil {
 		return 0, err
 	}
 	s := &session{in: in, subscriber: subscriber}
@@ -28,10 +33,13 @@ func (in *Inbox) SetAside(ctx context.Context, subscriber string, f consumer.Fai
 		}
 	}
 	if err := s.finish(ctx, c, false); err != nil {
+		if !errors.Is(err, consumer.ErrOutage) && !errors.Is(err, consumer.ErrContention) { // a deferred constraint
+			err = fmt.Errorf("%w: %w", consumer.ErrRefused, err)
+		}
 		return 0, err
 	}
 	if !c.mine[0] {
-		return consumer.Duplicate, nil
+		return c.verdicts()[0], nil
 	}
 	return consumer.SetAside, nil
 }
@@ -46,10 +54,44 @@ func (s *session) insertFailure(ctx context.Context, f consumer.Failure) error {
 	}
 	_, err := s.conn.Exec(ctx, s.in.failed.insert, s.subscriber, m.ID, string(f.Reason), text(f.Error), f.Attempts,
 		retryIn(f), text(m.Type), text(m.Topic), m.Key, m.Body, keys, values, messageTime(m), text(m.Position))
-	if err != nil {
-		return s.claimFailed(ctx, err)
+	return s.storeFailed(ctx, err)
+}
+
+// maxStoredBytes is how much a message that is set aside may have, headers
+// included. A bytea holds 1 GB, and so does a message of the protocol; half of it
+// can still be read as text, by psql say, or by pgx behind PgBouncer.
+const maxStoredBytes = 500 << 20
+
+// storableSize returns an error for a message that is larger.
+func storableSize(m *consumer.Message) error {
+	size := len(m.Key) + len(m.Body)
+	for _, h := range m.Headers {
+		size += len(h.Key) + len(h.Value)
+	}
+	if size > maxStoredBytes {
+		return fmt.Errorf("inbox: set aside: %w: the message has %d bytes, and PostgreSQL takes %d", consumer.ErrRefused, size, maxStoredBytes)
 	}
 	return nil
+}
+
+// storeFailed explains why a message could not be stored in failed_messages.
+func (s *session) storeFailed(ctx context.Context, err error) error {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && isRefusal(pgErr) {
+		return fmt.Errorf("inbox: set aside: %w: %w", consumer.ErrRefused, err)
+	}
+	return s.claimFailed(ctx, err)
+}
+
+// isRefusal tells whether the server works, and does not want the values: data
+// exceptions, broken constraints, exceeded program limits, and what a trigger
+// raises.
+func isRefusal(err *pgconn.PgError) bool {
+	switch err.Code[:min(2, len(err.Code))] {
+	case "22", "23", "54", "P0":
+		return true
+	}
+	return false
 }
 
 // text makes s fit for a column: what a broker allows in a name, and errors
@@ -85,11 +127,13 @@ type failureStatements struct {
 	undoFree   string // is undo, for a message that nobody has locked
 	unfinished string // takes (subscriber, id), and tells whether there is something to undo
 	remove     string // takes (subscriber, id)
+	discard    string // takes (subscriber, id), and removes the row of processed_messages with it
 	same       string // takes the transaction's id from lock, and errs unless it is that one
 }
 
 func newFailureStatements(cfg Config) failureStatements {
 	table := pgx.Identifier{cfg.Schema, "failed_messages"}.Sanitize()
+	processed := pgx.Identifier{cfg.Schema, "processed_messages"}.Sanitize()
 	return failureStatements{
 		insert: `insert into ` + table + ` (subscriber_id, message_id, reason, error, attempts, next_attempt_at,
 	message_type, topic, message_key, body, header_keys, header_values, message_time, position)
@@ -123,6 +167,9 @@ where (subscriber_id, message_id) = (select subscriber_id, message_id from ` + t
 		unfinished: `select exists (select from ` + table + `
 	where subscriber_id = $1::text and message_id = $2::text and unfinished > 0)`,
 		remove: `delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text`,
+		discard: `with gone as (delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text
+	returning subscriber_id, message_id)
+delete from ` + processed + ` where (subscriber_id, message_id) in (select subscriber_id, message_id from gone)`,
 		same: `select (case when pg_current_xact_id_if_assigned()::text is not distinct from $1::text
 	then '0' else '` + endedBySQL + `' end)::int`,
 	}

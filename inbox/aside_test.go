@@ -40,9 +40,9 @@ func (b *bench) retry(f func(ctx context.Context, tx pgx.Tx) error) (*consumer.F
 }
 
 // again counts an attempt, and lets the next one be due at once.
-func again(f *consumer.Failure, err error) bool {
+func again(f *consumer.Failure, err error) consumer.Disposition {
 	f.Error, f.Attempts, f.RetryIn = err.Error(), f.Attempts+1, 0
-	return true
+	return consumer.Stored
 }
 
 func succeed(context.Context, pgx.Tx) error { return nil }
@@ -196,7 +196,7 @@ func TestSetAsideNotCounted(t *testing.T) {
 	b := newBench(t, inbox.Config{})
 	b.setAside(failure(message("m1", "x"), 0))
 	_, err := b.RetryDue(b.ctx, subscriber, func(context.Context, pgx.Tx, consumer.Failure) error { return errHandler },
-		func(*consumer.Failure, error) bool { return false })
+		func(*consumer.Failure, error) consumer.Disposition { return consumer.Undone })
 	require.ErrorIs(t, err, errHandler)
 	require.Equal(t, 3, b.Int(t, "select attempts from %s.failed_messages"))
 }

@@ -66,6 +66,7 @@ type settings struct {
 	readOnly, recovery bool
 	insert, read       bool
 	failures           bool // may be written
+	remove             bool // processed_messages
 	pooler             bool // stands between us and the server
 	prepares           bool // pgx keeps prepared statements
 
@@ -94,13 +95,14 @@ func (in *Inbox) readSettings(ctx context.Context) (settings, error) {
 		and has_table_privilege($2::text, 'update') and has_table_privilege($2::text, 'delete')
 		and has_table_privilege($3::text, 'insert') and has_table_privilege($3::text, 'select')
 		and has_table_privilege($3::text, 'update') and has_table_privilege($3::text, 'delete'),
+	has_table_privilege($1::text, 'delete'),
 	current_setting('idle_in_transaction_session_timeout')::interval,
 	coalesce(current_setting('transaction_timeout', true), '0')::interval,
 	current_setting('statement_timeout')::interval`,
 		pgx.QueryExecModeExec, table,
 		pgx.Identifier{in.cfg.Schema, "failed_messages"}.Sanitize(),
 		pgx.Identifier{in.cfg.Schema, "begun_attempts"}.Sanitize()).
-		Scan(&pid, &s.version, &s.encoding, &s.syncCommit, &s.standbys, &s.readOnly, &s.recovery, &s.insert, &s.read, &s.failures,
+		Scan(&pid, &s.version, &s.encoding, &s.syncCommit, &s.standbys, &s.readOnly, &s.recovery, &s.insert, &s.read, &s.failures, &s.remove,
 			&s.idleInTransaction, &s.transactionMax, &s.statementMax)
 	s.pooler = pid != conn.Conn().PgConn().PID()
 	s.prepares = conn.Conn().Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
@@ -123,14 +125,7 @@ func (s settings) judge(cfg Config, p consumer.Plan) error {
 		// A failover may be under way, so this may pass.
 		wrong("%w: the server is read-only: connect to the primary (target_session_attrs=read-write)", consumer.ErrOutage)
 	}
-	if !s.insert || !s.read {
-		wrong("the role may not read and write processed_messages: grant select, insert on %s.processed_messages to it",
-			pgx.Identifier{cfg.Schema}.Sanitize())
-	}
-	if !s.failures {
-		wrong("the role may not set messages aside: grant select, insert, update, delete on %[1]s.failed_messages, %[1]s.begun_attempts to it",
-			pgx.Identifier{cfg.Schema}.Sanitize())
-	}
+	s.judgeRights(wrong, cfg, p)
 	if s.syncCommit == "off" && !cfg.AllowAsyncCommit {
 		wrong("synchronous_commit is off, so a crash of the server loses transactions whose messages were acknowledged: " +
 			"turn it on for this role (alter role … set synchronous_commit = on), or set Config.AllowAsyncCommit")
@@ -148,6 +143,21 @@ func (s settings) judge(cfg Config, p consumer.Plan) error {
 			"since a claim that waits for a rival would look like a failure", cfg.LockTimeout, s.statementMax)
 	}
 	return errors.Join(errs...)
+}
+
+func (s settings) judgeRights(wrong func(format string, args ...any), cfg Config, p consumer.Plan) {
+	if !s.insert || !s.read {
+		wrong("the role may not read and write processed_messages: grant select, insert on %s.processed_messages to it",
+			pgx.Identifier{cfg.Schema}.Sanitize())
+	}
+	if !s.failures {
+		wrong("the role may not set messages aside: grant select, insert, update, delete on %[1]s.failed_messages, %[1]s.begun_attempts to it",
+			pgx.Identifier{cfg.Schema}.Sanitize())
+	}
+	if p.Discards && !s.remove {
+		wrong("the role may not let a message go to the dead letters (consumer.Config.DeadLetter, with RetryLater): grant delete on %s.processed_messages to it",
+			pgx.Identifier{cfg.Schema}.Sanitize())
+	}
 }
 
 // warn reports what may be meant.

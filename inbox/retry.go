@@ -15,7 +15,7 @@ import (
 // RetryDue implements consumer.FailureInbox.
 func (in *Inbox) RetryDue(ctx context.Context, subscriber string,
 	apply func(ctx context.Context, tx pgx.Tx, f consumer.Failure) error,
-	failed func(f *consumer.Failure, err error) bool) (*consumer.Failure, error) {
+	failed func(f *consumer.Failure, err error) consumer.Disposition) (*consumer.Failure, error) {
 	s := &session{in: in, subscriber: subscriber}
 	defer s.Close(ctx)
 	f, xid, err := s.take(ctx)
@@ -117,7 +117,7 @@ func (s *session) remove(ctx context.Context, f *consumer.Failure, xid string) e
 // store stores what became of a message that failed again, or that nothing is to
 // be counted: in its transaction, less what the handler did, where that is still
 // there.
-func (s *session) store(ctx context.Context, f *consumer.Failure, counts bool) error {
+func (s *session) store(ctx context.Context, f *consumer.Failure, d consumer.Disposition) error {
 	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), s.in.cfg.ClaimTimeout)
 	defer cancel()
 	if s.conn != nil && !s.pg().IsClosed() {
@@ -134,17 +134,17 @@ func (s *session) store(ctx context.Context, f *consumer.Failure, counts bool) e
 		s.conn = conn
 	}
 	var err error
-	if counts {
+	switch d {
+	case consumer.Stored:
 		_, err = s.conn.Exec(ctx, s.in.failed.update, s.subscriber, f.Message.ID,
 			string(f.Reason), text(f.Error), f.Attempts, retryIn(*f))
-	} else {
+	case consumer.Discarded:
+		_, err = s.conn.Exec(ctx, s.in.failed.discard, s.subscriber, f.Message.ID)
+	default:
 		_, err = s.conn.Exec(ctx, s.in.failed.undo, s.subscriber, f.Message.ID)
 	}
 	if err == nil && s.pg().TxStatus() != 'I' {
 		_, err = s.conn.Exec(ctx, s.in.sql.commit)
 	}
-	if err != nil {
-		return s.claimFailed(ctx, err)
-	}
-	return nil
+	return s.storeFailed(ctx, err)
 }

@@ -54,6 +54,10 @@ func (b *runnerBench) start() (stop func()) {
 	b.t.Helper()
 	runner, err := consumer.New(b.cfg)
 	require.NoError(b.t, err)
+	return b.run(runner)
+}
+
+func (b *runnerBench) run(runner *consumer.Runner[pgx.Tx]) (stop func()) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
 	go func() { done <- runner.Run(ctx) }()
@@ -97,6 +101,22 @@ func TestLate(t *testing.T) {
 	b.MustExec(t, "update %s.failed_messages set next_attempt_at = now()")
 	require.Eventually(t, func() bool { return b.Int(t, "select count(*) from %s.failed_messages") == 0 }, 10*time.Second, 10*time.Millisecond)
 	b.requireChanges(3)
+}
+
+// What is too large is kept whole, unattempted, and runs when an operator says so.
+func TestTooLarge(t *testing.T) {
+	b := newRunnerBench(t)
+	b.cfg.MaxBody = 1 << 20
+	b.start()
+	b.publish(&consumer.Message{ID: "large", Body: make([]byte, 3<<20)}, &consumer.Message{ID: "small", Body: make([]byte, 1<<20)})
+	b.requireChanges(1)
+	b.requireAside(1)
+	require.Equal(t, "too_large", b.reason("large"))
+	require.Equal(t, 3<<20, b.Int(t, "select octet_length(body) from %s.failed_messages"))
+	require.Zero(t, b.Int(t, "select attempts from %s.failed_messages"))
+	b.MustExec(t, "update %s.failed_messages set next_attempt_at = now()")
+	require.Eventually(t, func() bool { return b.Int(t, "select count(*) from %s.failed_messages") == 0 }, 10*time.Second, 10*time.Millisecond)
+	b.requireChanges(2)
 }
 
 // A message that was delivered before is noted while it is handled, which must

@@ -110,7 +110,7 @@ func (q *queue) take(s *stream, n int) []*consumer.Message {
 
 // deliver makes the delivery of the message at q.next.
 func (q *queue) deliver(s *stream, m *consumer.Message) *consumer.Message {
-	d := &delivery{message: *m, stream: s, offset: q.next}
+	d := &delivery{message: *m, id: m.ID, stream: s, offset: q.next}
 	var position [32]byte
 	d.message.Position = string(strconv.AppendInt(append(position[:0], q.prefix...), q.next, 10))
 	d.message.Redelivered = q.next < q.seen

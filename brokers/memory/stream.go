@@ -22,6 +22,7 @@ type stream struct {
 // delivery is the Raw of a message: what Ack needs to know of it.
 type delivery struct {
 	message consumer.Message
+	id      string // as published
 	stream  *stream
 	offset  int64
 }

@@ -48,6 +48,8 @@ type childSpec struct {
 	HoldHandler, HoldAck                bool   // until release
 	HoldAside, HoldRetried              bool   // likewise
 	FailFirst                           bool   // every message, at its first attempt, which is the only one in place
+	FailAlways                          bool   // every message, which is not tried later
+	DeadQueue                           string // where what is set aside for good goes; empty for failed_messages
 	Poison                              string // the id of a message whose handler ends the process
 }
 
@@ -145,6 +147,14 @@ func (c *childWorker) run() error {
 	if c.spec.FailFirst {
 		cfg.Attempts, cfg.RetryLater, cfg.RetryPoll = 1, []time.Duration{0}, tick
 	}
+	if c.spec.FailAlways {
+		cfg.Attempts, cfg.RetryLater = 1, []time.Duration{}
+	}
+	if c.spec.DeadQueue != "" {
+		if cfg.DeadLetter, err = rabbitmq.NewDeadLetter(rabbitmq.DeadLetterConfig{URL: c.spec.AMQPURL, RoutingKey: c.spec.DeadQueue}); err != nil {
+			return err
+		}
+	}
 	runner, err := consumer.New(cfg)
 	if err != nil {
 		return err
@@ -160,7 +170,7 @@ func (c *childWorker) handle(ctx context.Context, tx pgx.Tx, m *consumer.Message
 	if m.ID == c.spec.Poison {
 		os.Exit(exitPoisoned)
 	}
-	if c.spec.FailFirst && m.Attempt == 1 {
+	if c.spec.FailAlways || c.spec.FailFirst && m.Attempt == 1 {
 		return errors.New("no")
 	}
 	if c.spec.HoldHandler {
@@ -193,7 +203,7 @@ func (h heldInbox) SetAside(ctx context.Context, subscriber string, f consumer.F
 
 // RetryDue implements consumer.FailureInbox.
 func (h heldInbox) RetryDue(ctx context.Context, subscriber string, apply func(context.Context, pgx.Tx, consumer.Failure) error,
-	failed func(*consumer.Failure, error) bool) (*consumer.Failure, error) {
+	failed func(*consumer.Failure, error) consumer.Disposition) (*consumer.Failure, error) {
 	f, err := h.Inbox.RetryDue(ctx, subscriber, apply, failed)
 	if h.c.spec.HoldRetried && err == nil && f != nil {
 		h.c.print("retried %s", f.Message.ID)

@@ -71,7 +71,7 @@ create table ackafter.let_go_messages (
 comment on table ackafter.failed_messages is
 	'Messages that were set aside, whole, each with its row in processed_messages. The next attempt runs the handler and deletes the row in one transaction.';
 comment on column ackafter.failed_messages.reason is
-	'failed, permanent, mismatch, unidentified, late, crash or behind.';
+	'failed, permanent, mismatch, unidentified, too_large, late, crash or behind.';
 comment on column ackafter.failed_messages.error is
 	'What the last attempt failed with.';
 comment on column ackafter.failed_messages.attempts is
