@@ -42,12 +42,13 @@ func (w *world) failOnce(h consumer.HandlerFunc[pgx.Tx]) {
 	w.q.requireReady(1)
 }
 
-func TestHandlerThatRollsBackBySQLIsNotAcknowledged(t *testing.T) {
+func TestHandlerThatEndsItsTransactionIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
 		"rollback":           "rollback",
-		"rollback and begin": "rollback; begin",
-		"begun with effects": "rollback; begin; select pg_current_xact_id()",
+		"commit":             "commit", // which is not sent
+		"rollback and begin": "select 1; rollback; begin",
+		"begun with effects": "select 1; rollback; begin; select pg_current_xact_id()",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,12 +66,13 @@ func TestHandlerThatRollsBackBySQLIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-// What a handler commits by SQL it has committed, together with its claim.
+// What a handler commits behind another statement it has committed, together with
+// its claim.
 func TestHandlerThatCommitsBySQLIsReportedAndTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.q.send("a")
-	w.failOnce(w.endsBySQL("commit"))
+	w.failOnce(w.endsBySQL("select 1; commit"))
 	w.requireEffects("a")
 	require.Equal(t, 1, w.log.count("the handler ended its transaction by SQL"))
 
