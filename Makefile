@@ -5,8 +5,10 @@
 
 # Further flags for go test, such as: make test TEST_FLAGS='-v -run Inbox'
 TEST_FLAGS ?=
-# The packages that make bench measures.
+# The packages that make microbench measures.
 BENCH ?= ./consumer/... ./inbox/...
+# What make bench measures, such as: make bench BENCH_FLAGS='-brokers rabbitmq -rounds 1'
+BENCH_FLAGS ?= -write
 
 services := bin/services
 staticcheck := bin/staticcheck
@@ -35,7 +37,12 @@ test-short: ## Run the tests that need no servers
 	tools/each-module go test -short $(TEST_FLAGS) ./...
 
 .PHONY: bench
-bench: $(services) ## Run the benchmarks
+bench: $(services) ## Compare with loops by hand and with Watermill, and write docs/benchmarks.md (half an hour)
+	go -C bench build -o ../bin/bench .
+	cd bench && ../$(services) run -- ../bin/bench $(BENCH_FLAGS)
+
+.PHONY: microbench
+microbench: $(services) ## Run the Go benchmarks
 	$(services) run -- go test -run '^$$' -bench . $(BENCH)
 
 .PHONY: lint

@@ -1,7 +1,7 @@
 // Bench compares this library with what people use instead, on real servers:
 //
-//	make bench-peers
-//	bin/services run -- go -C bench run . -brokers rabbitmq -cases hand,maxbatch-100 -rounds 3
+//	make bench
+//	bin/services run -- bin/bench -brokers rabbitmq -cases hand,maxbatch-100 -rounds 3
 //
 // Each case runs in a process of its own, several times, in turn with the others.
 // A figure counts only when the database is right afterwards. The results go to

@@ -12,7 +12,7 @@ import (
 
 const pageHead = `# Benchmarks
 
-Written by ` + "`make bench-peers`" + `: do not edit. What the knobs are for is in [performance.md](performance.md).
+Written by ` + "`make bench`" + `: do not edit. What the knobs are for is in [performance.md](performance.md).
 
 ![messages per second](benchmarks.svg)
 
