@@ -128,10 +128,11 @@ type Config[Tx any] struct {
 	// means none.
 	RetryLater []time.Duration
 
-	// CrashLimit is after how many attempts in a row that ended their process, or
-	// were cut short with it, a message is set aside for good. It is higher than
-	// Attempts because whoever kills the process, by a power cut or for its
-	// memory, may hit a message that is innocent. Zero means 5.
+	// CrashLimit is how many attempts in a row may end their process, or be cut
+	// short with it, before a message is set aside for good. Those at a message
+	// that was not delivered before do not count, since nobody notes them. It is
+	// higher than Attempts because whoever kills the process, by a power cut or
+	// for its memory, may hit a message that is innocent. Zero means 5.
 	CrashLimit int
 
 	// RetryPoll is how often the runner looks for messages whose next attempt

@@ -68,9 +68,8 @@ func (s *streamRun[Tx]) try(ctx context.Context, session Session[Tx], p pass, b 
 	if res, ok := s.note(ctx, t, true); !ok {
 		return res
 	}
-	// The first attempt was not noted: the message had not been delivered before.
-	if crashes := t.crashes + 1; crashes >= w.limit {
-		return result{fate: rejected, reason: ReasonCrash, err: crashed(crashes)}
+	if t.crashes >= w.limit {
+		return result{fate: rejected, reason: ReasonCrash, err: crashed(t.crashes)}
 	}
 	return r.attempt(ctx, session, p, b.ms, nil)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/ackafter/ackafter/brokers/kafka"
 	"github.com/ackafter/ackafter/brokers/rabbitmq"
 	"github.com/ackafter/ackafter/consumer"
 	"github.com/ackafter/ackafter/inbox"
@@ -51,6 +52,11 @@ type childSpec struct {
 	FailAlways                          bool   // every message, which is not tried later
 	DeadQueue                           string // where what is set aside for good goes; empty for failed_messages
 	Poison                              string // the id of a message whose handler ends the process
+	CrashLimit                          int
+	HoldID                              string // HoldHandler, for this message only
+	// What to read of Kafka in the place of the queue; ids are bodies then.
+	KafkaBrokers []string
+	Group, Topic string
 }
 
 // The exit codes of the worker process.
@@ -132,13 +138,15 @@ func (c *childWorker) run() error {
 	if err != nil {
 		return err
 	}
-	var source consumer.Source = rabbitmq.Queue(c.spec.AMQPURL, c.spec.Queue)
-	if c.spec.HoldAck {
-		source = &ackHook{rabbitmq.Queue(c.spec.AMQPURL, c.spec.Queue), c.holdAck}
+	source, id, err := c.source()
+	if err != nil {
+		return err
 	}
 	cfg := consumer.Config[pgx.Tx]{
 		Subscriber: subscriber,
 		Source:     source,
+		MessageID:  id,
+		CrashLimit: c.spec.CrashLimit,
 		Inbox:      heldInbox{in, c},
 		Handler:    consumer.HandlerFunc[pgx.Tx](c.handle),
 		Workers:    c.spec.Workers,
@@ -162,6 +170,21 @@ func (c *childWorker) run() error {
 	return runner.Run(ctx)
 }
 
+func (c *childWorker) source() (consumer.Source, consumer.IDFunc, error) {
+	if c.spec.Topic != "" {
+		source, err := kafka.New(kafka.Config{
+			Brokers: c.spec.KafkaBrokers, Group: c.spec.Group, Topics: []string{c.spec.Topic},
+			SessionTimeout: 6 * time.Second, CommitInterval: tick,
+		})
+		return source, func(m *consumer.Message) (string, error) { return string(m.Body), nil }, err
+	}
+	queue := rabbitmq.Queue(c.spec.AMQPURL, c.spec.Queue)
+	if c.spec.HoldAck {
+		return &ackHook{queue, c.holdAck}, nil, nil
+	}
+	return queue, nil, nil
+}
+
 func (c *childWorker) handle(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
 	_, err := tx.Exec(ctx, "insert into "+c.spec.Schema+".effects (message_id, attempt) values ($1, $2)", m.ID, m.Attempt)
 	if err != nil {
@@ -173,7 +196,7 @@ func (c *childWorker) handle(ctx context.Context, tx pgx.Tx, m *consumer.Message
 	if c.spec.FailAlways || c.spec.FailFirst && m.Attempt == 1 {
 		return errors.New("no")
 	}
-	if c.spec.HoldHandler {
+	if c.spec.HoldHandler || c.spec.HoldID == m.ID {
 		c.print("begun %s", m.ID)
 		<-c.released
 	}
