@@ -17,6 +17,7 @@ const (
 	contended             // a rival's fault: try again soon
 	away                  // the database's fault: pause
 	rejected              // not to be attempted: set aside for good
+	divided               // not attempted: some of the batch have to go alone
 	cut                   // the shutdown's doing: leave unacknowledged
 	fatal                 // the runner cannot go on
 )

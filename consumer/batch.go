@@ -114,7 +114,10 @@ func (b *batch) of(m *Message) *task {
 // returned.
 func (s *streamRun[Tx]) fill(b *batch) (misfit *task) {
 	limit := s.size.now()
-	fits := func(t *task) bool { return !s.apart(t) && (t.most == 0 || t.most > len(b.tasks)) }
+	fits := func(t *task) bool {
+		return t.aside == nil && t.crashes == 0 && s.apart(t) == s.apart(b.tasks[0]) && t.noted == b.tasks[0].noted &&
+			(t.most == 0 || t.most > len(b.tasks))
+	}
 	full := func() bool {
 		if last := b.tasks[len(b.tasks)-1]; last.most > 0 {
 			limit = min(limit, last.most)

@@ -16,14 +16,14 @@ import (
 // Only messages that the broker has delivered before (Message.Redelivered) are
 // counted. The others cost nothing.
 type CrashInbox interface {
-	// BeginAttempt notes that a handler is about to run. It returns how many
-	// other runners have noted that and never called EndAttempt. When there is
-	// one, it notes nothing unless alone, which says that no other handler of
-	// this runner is running. runner names the caller's, and is the same in all
-	// its calls.
-	BeginAttempt(ctx context.Context, subscriber, id, runner string, alone bool) (crashes int, err error)
-	// EndAttempt forgets all that was noted of the message.
-	EndAttempt(ctx context.Context, subscriber, id string) error
+	// BeginAttempts notes that the handlers of messages are about to run. It
+	// returns, for each of ids, how many other runners have noted that and never
+	// called EndAttempts. Where there is one, it notes nothing unless alone,
+	// which says that no other handler of this runner is running. runner names
+	// the caller's, and is the same in all its calls.
+	BeginAttempts(ctx context.Context, subscriber string, ids []string, runner string, alone bool) (crashes []int, err error)
+	// EndAttempts forgets all that was noted of messages.
+	EndAttempts(ctx context.Context, subscriber string, ids []string) error
 }
 
 // crashWatch keeps the attempts that may end the process apart from the others.
@@ -65,7 +65,7 @@ func (s *streamRun[Tx]) try(ctx context.Context, session Session[Tx], p pass, b 
 	}
 	w.alone.Lock()
 	defer w.alone.Unlock()
-	if res, ok := s.note(ctx, t, true); !ok {
+	if res, ok := s.note(ctx, b.tasks, true); !ok {
 		return res
 	}
 	if t.crashes >= w.limit {
@@ -74,42 +74,57 @@ func (s *streamRun[Tx]) try(ctx context.Context, session Session[Tx], p pass, b 
 	return r.attempt(ctx, session, p, b.ms, nil)
 }
 
-// tryAmongOthers does not begin when the message is found to have been in a
-// handler when a process ended.
+// tryAmongOthers does not begin when a message is found to have been in a handler
+// when a process ended. In a batch, the others have to do without it.
 func (s *streamRun[Tx]) tryAmongOthers(ctx context.Context, session Session[Tx], p pass, b *batch,
 	next func() []*Message) (res result, begun bool) {
-	w, t := s.runner.crashes, b.tasks[0]
+	w := s.runner.crashes
 	w.alone.RLock()
 	defer w.alone.RUnlock()
-	if res, ok := s.note(ctx, t, false); !ok {
+	if res, ok := s.note(ctx, b.tasks, false); !ok {
 		return res, true
 	}
-	if t.crashes > 0 {
-		return result{}, false
+	if crashed := slices.ContainsFunc(b.tasks, func(t *task) bool { return t.crashes > 0 }); crashed {
+		return result{fate: divided}, len(b.tasks) > 1
 	}
-	if t.noted {
+	if b.noted() {
 		next = nil // the session is closed before the end of the attempt is noted
 	}
 	return s.runner.attempt(ctx, session, p, b.ms, next), true
 }
 
-// note notes that an attempt begins, where that is called for. Without it the
-// message must not be handled.
-func (s *streamRun[Tx]) note(ctx context.Context, t *task, alone bool) (res result, ok bool) {
+// noted tells whether the attempt at b is: that of all, or of none.
+func (b *batch) noted() bool { return b.tasks[0].noted }
+
+// note notes that attempts begin, where that is called for. Without it the
+// messages must not be handled.
+func (s *streamRun[Tx]) note(ctx context.Context, ts []*task, alone bool) (res result, ok bool) {
 	w := s.runner.crashes
-	if t.noted || !w.suspects(t.m) {
+	var ids []string
+	var found []*task
+	for _, t := range ts {
+		if !t.noted && w.suspects(t.m) {
+			found = append(found, t)
+			ids = append(ids, t.m.ID)
+		}
+	}
+	if len(found) == 0 {
 		return result{}, true
 	}
-	crashes, err := w.inbox.BeginAttempt(ctx, s.runner.cfg.Subscriber, t.m.ID, w.runner, alone)
+	crashes, err := w.inbox.BeginAttempts(ctx, s.runner.cfg.Subscriber, ids, w.runner, alone)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return result{fate: cut, err: err}, false
 	case err != nil:
 		return result{fate: away, err: err}, false
+	case len(crashes) != len(found):
+		return result{fate: fatal, err: fmt.Errorf("the inbox returned %d counts of crashes for %d messages", len(crashes), len(found))}, false
 	}
-	t.crashes = crashes
-	if t.noted = crashes == 0 || alone; t.noted {
-		s.noted.add(t)
+	for i, t := range found {
+		t.crashes = crashes[i]
+		if t.noted = t.crashes == 0 || alone; t.noted {
+			s.noted.add(t)
+		}
 	}
 	return result{}, true
 }
@@ -144,21 +159,23 @@ func (n *notedTasks) list() []*task {
 	return slices.Collect(maps.Keys(n.all))
 }
 
-// survived notes that the process has outlived all attempts at t.
-func (s *streamRun[Tx]) survived(ctx context.Context, t *task) {
-	if !s.noted.remove(t) {
+// survived notes that the process has outlived all attempts at ts.
+func (s *streamRun[Tx]) survived(ctx context.Context, ts ...*task) {
+	var ids []string
+	for _, t := range ts {
+		if s.noted.remove(t) {
+			ids = append(ids, t.m.ID)
+		}
+	}
+	if len(ids) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
 	defer cancel()
-	if err := s.runner.crashes.inbox.EndAttempt(ctx, s.runner.cfg.Subscriber, t.m.ID); err != nil {
-		s.log.message(ctx, t.m, "that an attempt came to its end could not be noted", err)
+	if err := s.runner.crashes.inbox.EndAttempts(ctx, s.runner.cfg.Subscriber, ids); err != nil {
+		s.log.message(ctx, ts[0].m, "that an attempt came to its end could not be noted", err)
 	}
 }
 
 // survivedAll does that for what the end of the stream leaves behind.
-func (s *streamRun[Tx]) survivedAll(ctx context.Context) {
-	for _, t := range s.noted.list() {
-		s.survived(ctx, t)
-	}
-}
+func (s *streamRun[Tx]) survivedAll(ctx context.Context) { s.survived(ctx, s.noted.list()...) }

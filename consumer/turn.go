@@ -47,12 +47,12 @@ func (s *sessionTurn[Tx]) run(ctx context.Context, t *task, p pass) {
 		ahead.reset()
 		res := s.try(ctx, s.session, p, b, func() []*Message {
 			s.gather(ahead)
-			if len(ahead.tasks) == 1 && s.apart(ahead.tasks[0]) {
+			if len(ahead.tasks) > 0 && s.apart(ahead.tasks[0]) {
 				return nil
 			}
 			return ahead.ms
 		})
-		if b.tasks[0].noted {
+		if b.noted() {
 			s.session.Close(ctx) // to note that needs a connection, of which there may be one only
 		}
 		s.act(ctx, b, res, p, &s.acks)
@@ -77,7 +77,7 @@ func (s *sessionTurn[Tx]) run(ctx context.Context, t *task, p pass) {
 // start puts t into b, and what may go with it.
 func (s *sessionTurn[Tx]) start(b *batch, t *task) {
 	b.add(t)
-	if s.size.max > 1 && !s.apart(t) {
+	if s.size.max > 1 && t.aside == nil && t.crashes == 0 {
 		s.carried = s.fill(b)
 	}
 }
@@ -127,6 +127,8 @@ func (s *streamRun[Tx]) act(ctx context.Context, b *batch, res result, p pass, a
 	}
 	r.databaseWorks(p)
 	switch {
+	case res.fate == divided:
+		s.giveBack(b.tasks)
 	case res.fate == settled:
 		s.settle(ctx, b, res.verdicts, acks)
 	case len(b.tasks) > 1:
@@ -160,9 +162,7 @@ func (s *streamRun[Tx]) settle(ctx context.Context, b *batch, verdicts []Verdict
 
 // acknowledge is reached only with rows that are known to be committed.
 func (s *streamRun[Tx]) acknowledge(ctx context.Context, ts []*task, ms []*Message, verdicts []Verdict, acks *limit.Timer) {
-	for _, t := range ts {
-		s.survived(ctx, t) // before, or a crash in between would leave the note for ever
-	}
+	s.survived(ctx, ts...) // before, or a crash in between would leave the note for ever
 	ackCtx, cancel := acks.Context(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
 	defer cancel()
 	err := s.stream.Ack(ackCtx, ms...)

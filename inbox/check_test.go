@@ -118,9 +118,9 @@ func TestSetAsideWithTheRightsOfTheGuide(t *testing.T) {
 	require.NoError(t, in.Check(b.ctx, plan))
 	m := message("m1", "x")
 	m.Key = []byte("k")
-	_, err = in.BeginAttempt(b.ctx, subscriber, m.ID, "r", false)
+	_, err = in.BeginAttempts(b.ctx, subscriber, []string{m.ID}, "r", false)
 	require.NoError(t, err)
-	require.NoError(t, in.EndAttempt(b.ctx, subscriber, m.ID))
+	require.NoError(t, in.EndAttempts(b.ctx, subscriber, []string{m.ID}))
 	_, err = in.SetAside(b.ctx, subscriber, failure(m, 0))
 	require.NoError(t, err)
 	for _, result := range []error{errHandler, nil, nil} { // the last finds nothing, and sweeps

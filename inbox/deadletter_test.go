@@ -220,7 +220,7 @@ func TestDeadLetterOfACrash(t *testing.T) {
 	b.setAside(failure(message("table", "x"), 0))
 	b.MustExec(t, "update %s.failed_messages set unfinished = 3")
 	for i := range 3 {
-		_, err := b.BeginAttempt(b.ctx, subscriber, "broker", fmt.Sprint("r", i), true)
+		_, err := b.BeginAttempts(b.ctx, subscriber, []string{"broker"}, fmt.Sprint("r", i), true)
 		require.NoError(t, err)
 	}
 	b.broker.Publish(message("broker", "x"))

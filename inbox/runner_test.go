@@ -139,10 +139,11 @@ func TestCrashLoopNotesOnTheOnlyConnection(t *testing.T) {
 		return nil
 	}
 	b.cfg.Attempts = 1
+	b.cfg.Source = suspicious{b.broker, func(m *consumer.Message) bool { return m.Body[0]%2 == 1 }}
 	stop := b.start()
 	began := time.Now()
 	for i := range 10 {
-		b.broker.Publish(&consumer.Message{ID: fmt.Sprint("m", i), Body: []byte("x"), Redelivered: i%2 == 1})
+		b.broker.Publish(&consumer.Message{ID: fmt.Sprint("m", i), Body: []byte{byte(i)}})
 	}
 	b.publish()
 	require.Eventually(t, func() bool { return b.Int(t, "select count(*) from %s.failed_messages") == 0 }, 30*time.Second, 10*time.Millisecond)
@@ -150,4 +151,56 @@ func TestCrashLoopNotesOnTheOnlyConnection(t *testing.T) {
 	require.Less(t, time.Since(began), 5*time.Second, "somebody has waited for a connection")
 	b.requireChanges(10)
 	require.Zero(t, b.Int(t, "select count(*) from %s.begun_attempts"))
+}
+
+// What may have been delivered before is noted and handled in batches, but for
+// what was in a handler when another process ended: that goes alone.
+func TestCrashLoopInBatches(t *testing.T) {
+	b := newRunnerBench(t)
+	b.cfg.MaxBatch = 50
+	b.cfg.CrashLimit = 2
+	for _, crash := range []struct {
+		id     string
+		runner string
+	}{{"m7", "one"}, {"m9", "one"}, {"m9", "two"}} {
+		_, err := b.BeginAttempts(b.ctx, subscriber, []string{crash.id}, crash.runner, true)
+		require.NoError(t, err)
+	}
+	b.cfg.Source = suspicious{b.broker, func(*consumer.Message) bool { return true }}
+	b.broker.Publish(numbered(200)...)
+	b.start()
+	b.publish()
+	b.requireChanges(199)
+	b.requireAside(1)
+	require.Equal(t, "crash", b.reason("m9"))
+	require.Less(t, b.Int(t, "select count(distinct xmin::text) from %s.effects"), 20, "transactions")
+	require.Equal(t, 1, b.Int(t, "select count(*) from %s.effects where xmin = (select xmin from %s.effects where id = 'm7')"))
+	require.Zero(t, b.Int(t, "select count(*) from %s.begun_attempts"))
+}
+
+// suspicious is a broker that marks messages as delivered before.
+type suspicious struct {
+	*memory.Broker
+	marks func(*consumer.Message) bool
+}
+
+// Run implements consumer.Source.
+func (s suspicious) Run(ctx context.Context, serve func(context.Context, consumer.Stream) error) error {
+	return s.Broker.Run(ctx, func(ctx context.Context, stream consumer.Stream) error {
+		return serve(ctx, suspiciousStream{stream, s.marks})
+	})
+}
+
+type suspiciousStream struct {
+	consumer.Stream
+	marks func(*consumer.Message) bool
+}
+
+// Next implements consumer.Stream.
+func (s suspiciousStream) Next(ctx context.Context, limit int) ([]*consumer.Message, error) {
+	ms, err := s.Stream.Next(ctx, limit)
+	for _, m := range ms {
+		m.Redelivered = s.marks(m)
+	}
+	return ms, err
 }
