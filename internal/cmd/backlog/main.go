@@ -37,6 +37,7 @@ type options struct {
 	messages, size int
 	workers        int
 	partitions     int
+	maxBatch       int
 }
 
 func main() {
@@ -59,6 +60,7 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&o.messages, "messages", 1_000_000, "how many messages")
 	flags.IntVar(&o.size, "size", 1024, "bytes of each")
 	flags.IntVar(&o.workers, "workers", 4, "workers of the runner, per partition")
+	flags.IntVar(&o.maxBatch, "max-batch", 1, "messages per transaction; above 1 their statements are queued")
 	flags.IntVar(&o.partitions, "partitions", 1, "partitions of the topic")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -122,9 +124,15 @@ func drain(ctx context.Context, brokers []string, o options) error {
 		Inbox:      in,
 		MessageID:  consumer.PositionID,
 		Workers:    o.workers,
-		Handler: consumer.HandlerFunc[pgx.Tx](func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
-			_, err := tx.Exec(ctx, count, m.Raw.(*kafka.Record).Offset%counters)
-			if handled.Add(1) == int64(o.messages) {
+		MaxBatch:   o.maxBatch,
+		Handler: consumer.HandlerFunc[pgx.Tx](func(ctx context.Context, tx pgx.Tx, m *consumer.Message) (err error) {
+			counter := m.Raw.(*kafka.Record).Offset % counters
+			if o.maxBatch > 1 {
+				err = inbox.Queue(tx, count, counter)
+			} else {
+				_, err = tx.Exec(ctx, count, counter)
+			}
+			if handled.Add(1) == int64(o.messages) { // none fails here, and is handled twice
 				stop()
 			}
 			return err
@@ -141,6 +149,9 @@ func drain(ctx context.Context, brokers []string, o options) error {
 	err = pool.QueryRow(context.WithoutCancel(ctx), fmt.Sprintf("select sum(n) from %s.counters", o.schema)).Scan(&counted)
 	fmt.Printf("counted %d messages in %v: %.0f messages per second\n",
 		counted, time.Since(began).Round(time.Second), float64(counted)/time.Since(began).Seconds())
+	if err == nil && counted != o.messages {
+		err = fmt.Errorf("%d of %d messages were counted", counted, o.messages)
+	}
 	return err
 }
 
