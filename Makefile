@@ -45,6 +45,10 @@ bench: $(services) ## Compare with loops by hand and with Watermill, and write d
 microbench: $(services) ## Run the Go benchmarks
 	$(services) run -- go test -run '^$$' -bench . $(BENCH)
 
+.PHONY: mutants
+mutants: $(services) ## Break the code on purpose, in one place after the other: a test must notice each
+	$(services) -install $(test_packages) run -- go run ./internal/cmd/mutants
+
 .PHONY: lint
 lint: $(staticcheck) $(revive) ## Check the format, the code and the module files
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -203,4 +204,34 @@ func (s suspiciousStream) Next(ctx context.Context, limit int) ([]*consumer.Mess
 		m.Redelivered = s.marks(m)
 	}
 	return ms, err
+}
+
+// A message that was in a handler when a process ended runs with no other beside
+// it, so that another crash shows whose it is.
+func TestCrashLoopSuspectRunsAlone(t *testing.T) {
+	b := newRunnerBench(t)
+	_, err := b.BeginAttempts(b.ctx, subscriber, []string{"m20"}, "another", true)
+	require.NoError(t, err)
+	b.cfg.Workers, b.cfg.MaxTransactions = 3, 3
+	b.cfg.Source = suspicious{b.broker, func(m *consumer.Message) bool { return string(m.Body) == "20" }}
+	var alone atomic.Bool
+	var others, beside atomic.Int32
+	b.handle = func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
+		if m.ID != "m20" {
+			if others.Add(1); alone.Load() {
+				beside.Add(1)
+			}
+			defer others.Add(-1)
+			return sql("select pg_sleep(0.001)")(ctx, tx)
+		}
+		beside.Add(others.Load())
+		alone.Store(true)
+		defer alone.Store(false)
+		return sql("select pg_sleep(0.2)")(ctx, tx)
+	}
+	b.broker.Publish(numbered(200)...)
+	b.start()
+	b.publish()
+	b.requireChanges(200)
+	require.Zero(t, beside.Load(), "handlers beside it")
 }
