@@ -161,6 +161,15 @@ func ExampleHeaderID() {
 	// true
 }
 
+// CloudEvents number their events within a source, so the source is part of the id.
+func ExampleCloudEventID() {
+	fmt.Println(consumer.CloudEventID(&consumer.Message{Headers: consumer.Headers{
+		{Key: "ce_id", Value: []byte("17")},
+		{Key: "ce_source", Value: []byte("/shop")},
+	}}))
+	// Output: 5:/shop/17 <nil>
+}
+
 // Ids that are unique within a tenant only.
 func ExampleScopedID() {
 	id := consumer.ScopedID(consumer.HeaderID("tenant"), consumer.BrokerID)
@@ -175,7 +184,8 @@ func ExampleScopedID() {
 	// 5:south/o-1 <nil>
 }
 
-// A message that can never be handled stops the runner rather than being lost.
+// A message that can never be handled is set aside for good at once. The inbox of
+// this example cannot store it, so it stops the runner rather than being lost.
 func ExamplePermanent() {
 	broker := memory.New()
 	cfg := exampleConfig(broker)

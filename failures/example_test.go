@@ -95,3 +95,11 @@ func ExampleStore_LetGo() {
 	}
 	_ = giveUp
 }
+
+// A line of JSON for each message, before somebody lets them go.
+func ExampleStore_Export() {
+	export := func(ctx context.Context, store *failures.Store) error {
+		return store.Export(ctx, os.Stdout, failures.Filter{Subscriber: "billing", ForGood: true})
+	}
+	_ = export
+}

@@ -52,3 +52,17 @@ func ExampleNew() {
 	fmt.Println(source.System(), source.Validate())
 	// Output: rabbitmq <nil>
 }
+
+// What is set aside for good goes to the queue's dead-letter exchange. It must
+// exist, and route to a queue.
+func ExampleNewDeadLetter() {
+	dead, err := rabbitmq.NewDeadLetter(rabbitmq.DeadLetterConfig{
+		URL:      "amqp://rabbit.example.com/shop",
+		Exchange: "billing.dead",
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = consumer.Config[any]{DeadLetter: dead}
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,18 +60,34 @@ func TestTestsThatAreNamedExist(t *testing.T) {
 	require.Greater(t, named, 50)
 }
 
-// A page links to what is there.
+// code is a block of it, which is no text.
+var code = regexp.MustCompile("(?s)```.*?```")
+
+// A page links to what is there, down to the heading.
 func TestLinksLead(t *testing.T) {
 	t.Parallel()
-	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
-	code := regexp.MustCompile("(?s)```.*?```")
-	for path, text := range files(t, ".md") {
-		text = code.ReplaceAllString(text, "")
-		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			target := filepath.Join(filepath.Dir(path), m[1])
+	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
+	pages := files(t, ".md")
+	for path, text := range pages {
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
+			target := path
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(path), m[1])
+			}
 			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s links to %s, which is not there", path, m[1])
+			} else if m[2] != "" && !slices.Contains(anchors(pages[target]), m[2]) {
+				t.Errorf("%s links to the heading %s of %s, which is not there", path, m[2], target)
 			}
 		}
 	}
+}
+
+// anchors returns those that GitHub gives the headings of a page.
+func anchors(page string) (all []string) {
+	dropped := regexp.MustCompile(`[^\w\- ]`)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(code.ReplaceAllString(page, ""), -1) {
+		all = append(all, strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return all
 }
