@@ -21,6 +21,9 @@ type benchCase struct {
 	Failing    int
 	AllOld     bool // all were processed before
 	OldRows    int  // others were
+	// Apart has messages that are near each other change different accounts, so
+	// that no transaction waits for another. Otherwise accounts are random.
+	Apart bool
 	// Rate is how many messages are published a second while they are consumed;
 	// zero is a backlog.
 	Rate     int
@@ -73,12 +76,15 @@ func selected(o options, broker string) []benchCase {
 			if err != nil || !slices.Contains(o.cases, c.Name) || c.Once && i > 0 {
 				continue
 			}
-			c.Broker, c.Workers = broker, n
+			c.Broker, c.Workers, c.Apart = broker, n, o.accounts == accountsApart
 			scaled := float64(c.Messages) * o.scale
 			if n > 1 {
 				scaled *= 1.5
 			}
 			c.Messages = max(200, int(scaled))
+			if o.messages > 0 && c.Rate == 0 {
+				c.Messages = o.messages
+			}
 			cases = append(cases, c)
 			c.Messages = allCases()[slices.Index(caseNames(), c.Name)].Messages
 		}

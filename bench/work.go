@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -38,8 +39,13 @@ func (w *work) run(ctx context.Context, b broker) error {
 	}
 	var workers sync.WaitGroup
 	errs := make([]error, len(feeds))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	for i, f := range feeds {
-		workers.Go(func() { errs[i] = w.loop(ctx, f) })
+		workers.Go(func() {
+			defer cancel() // a worker that has failed ends the others
+			errs[i] = w.loop(ctx, f)
+		})
 	}
 	workers.Wait()
 	for _, f := range feeds {
@@ -64,7 +70,7 @@ func (w *work) loop(ctx context.Context, f feed) error {
 		case "hand":
 			err = w.one(ctx, ds[0].body)
 		case "group":
-			err = w.together(ctx, ds)
+			err = w.again(ctx, ds)
 		}
 		if err == nil {
 			err = f.ack(ctx, ds[len(ds)-1], len(ds) > 1)
@@ -97,9 +103,22 @@ func (w *work) one(ctx context.Context, body []byte) error {
 	return tx.Commit(ctx)
 }
 
+// again is together, and once more after a deadlock, as any loop needs it that
+// changes several rows in one transaction.
+func (w *work) again(ctx context.Context, ds []delivery) (err error) {
+	const most = 100
+	for range most {
+		var server *pgconn.PgError
+		if err = w.together(ctx, ds); !errors.As(err, &server) || server.Code != "40P01" {
+			return err
+		}
+	}
+	return err
+}
+
 // together is group commit by hand: two round trips and one for each statement,
 // or two in all.
-func (w *work) together(ctx context.Context, ds []delivery) error {
+func (w *work) together(ctx context.Context, ds []delivery) (err error) {
 	os := make([]order, len(ds))
 	ids := make([]string, len(ds))
 	for i, d := range ds {
@@ -113,7 +132,12 @@ func (w *work) together(ctx context.Context, ds []delivery) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
+	defer func() { // a connection in a transaction is not for the next one
+		if err != nil {
+			_, _ = conn.Exec(context.WithoutCancel(ctx), "rollback")
+		}
+		conn.Release()
+	}()
 	fresh, err := w.claim(ctx, conn, ids)
 	if err != nil {
 		return err
@@ -126,7 +150,7 @@ func (w *work) together(ctx context.Context, ds []delivery) error {
 		case w.Case.Queued:
 			statements.Queue(w.sql.update, o.Account, o.Amount)
 		default:
-			if _, err := conn.Exec(ctx, w.sql.update, o.Account, o.Amount); err != nil {
+			if _, err = conn.Exec(ctx, w.sql.update, o.Account, o.Amount); err != nil {
 				return err
 			}
 		}
@@ -137,7 +161,8 @@ func (w *work) together(ctx context.Context, ds []delivery) error {
 		return err
 	}
 	statements.Queue("commit")
-	return conn.SendBatch(ctx, &statements).Close()
+	err = conn.SendBatch(ctx, &statements).Close()
+	return err
 }
 
 func (w *work) claim(ctx context.Context, conn *pgxpool.Conn, ids []string) (map[string]bool, error) {
