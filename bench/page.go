@@ -28,7 +28,7 @@ backlog is not counted. A figure counts only if the accounts are right afterward
 | maxbatch-1, maxbatch-100 | this library |
 | queued | with inbox.Queue, MaxBatch 100 |
 | batchhandler | with a BatchHandler, MaxBatch 100 |
-| group-ceiling, queued-ceiling | a loop by hand that commits up to 100 messages at once, with a statement for each, or all of them in one round trip. It repeats a batch after a deadlock, and handles no other failure |
+| group-ceiling, queued-ceiling | a loop by hand that commits up to 100 messages at once, with a statement for each, or all of them in one round trip. It sorts them by account, so that it never deadlocks, which a library cannot do for its handlers, and handles no failure |
 | broker | receive and acknowledge, nothing else |
 | duplicates-10, duplicates-only, failing-1, old-rows-10m | maxbatch-100 with 10 % duplicates (each about 1 000 messages behind its original), with nothing new, with 1 % of messages that are set aside (one in each hundred, evenly, which is the worst for batches), with 10 million older rows of random ids |
 | latency-1, latency-100 | 500 messages a second, MaxBatch 1 and 100 |
