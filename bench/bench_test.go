@@ -40,7 +40,7 @@ func TestCases(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c.OldRows = min(c.OldRows, 1000)
+				c.OldRows, c.Warm = min(c.OldRows, 1000), 20
 				m, err := measure(ctx, db, b, c, o)
 				if err != nil {
 					t.Fatal(err)

@@ -27,8 +27,12 @@ type benchCase struct {
 	// Rate is how many messages are published a second while they are consumed;
 	// zero is a backlog.
 	Rate     int
-	Messages int  // of a backlog, for one worker
-	Once     bool // is measured with one worker only
+	Messages int // of a backlog, for one worker; those of Warm come on top
+	// Warm is how many messages come first and are not counted. It is as many as
+	// Kafka's source takes for Redelivered after an assignment (its Window), which
+	// cost two transactions more.
+	Warm int
+	Once bool // is measured with one worker only
 
 	Broker  string
 	Workers int
@@ -85,6 +89,7 @@ func selected(o options, broker string) []benchCase {
 			if o.messages > 0 && c.Rate == 0 {
 				c.Messages = o.messages
 			}
+			c.Warm = prefetch * n
 			cases = append(cases, c)
 			c.Messages = allCases()[slices.Index(caseNames(), c.Name)].Messages
 		}

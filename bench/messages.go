@@ -35,7 +35,7 @@ type expected struct{ effects, processed, failed int }
 func orders(c benchCase) (all []order, want expected) {
 	now := time.Now() // one for all: a duplicate is byte for byte the same
 	random := rand.New(rand.NewPCG(1, 2))
-	for i := range c.Messages {
+	for i := range c.Messages + c.Warm {
 		if c.Duplicates > 0 && i%(100/c.Duplicates) == 1 {
 			all = append(all, all[max(0, len(all)-repeatedAfter)])
 			continue
