@@ -41,6 +41,11 @@ bench: $(services) ## Compare with loops by hand and with Watermill, and write d
 	go -C bench build -o ../bin/bench .
 	cd bench && ../$(services) run -- ../bin/bench $(BENCH_FLAGS)
 
+.PHONY: bench-quick
+bench-quick: $(services) ## The same with few messages and without old rows; writes nothing
+	go -C bench build -o ../bin/bench .
+	cd bench && ../$(services) run -- ../bin/bench -rounds 2 -scale 0.2 -skip old-rows-10m
+
 .PHONY: microbench
 microbench: $(services) ## Run the Go benchmarks
 	$(services) run -- go test -run '^$$' -bench . $(BENCH)

@@ -40,7 +40,7 @@ func TestCases(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c.OldRows = min(c.OldRows, 1000)
+				c.OldRows, c.Warm = min(c.OldRows, 1000), 20
 				m, err := measure(ctx, db, b, c, o)
 				if err != nil {
 					t.Fatal(err)
@@ -67,12 +67,12 @@ func TestAuditFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.close()
-	schema, err := db.prepare(t.Context(), benchCase{})
+	schema, err := db.prepare(t.Context(), benchCase{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.drop(context.Background(), schema) }()
-	if err := db.audit(t.Context(), schema, 1); err == nil {
+	if err := db.audit(t.Context(), schema, expected{effects: 1}); err == nil {
 		t.Error("an effect is missing, and nobody has noticed")
 	}
 }

@@ -14,6 +14,8 @@ type broker interface {
 	// publish returns when the broker has confirmed all of it.
 	publish(ctx context.Context, queue string, orders []order) error
 	delete(ctx context.Context, queue string) error
+	// version names the server, for people.
+	version(ctx context.Context) (string, error)
 	// source is what ours reads.
 	source(queue string) (consumer.Source, consumer.IDFunc, error)
 	// feeds are what the loops by hand read, one for each worker.

@@ -21,11 +21,18 @@ type benchCase struct {
 	Failing    int
 	AllOld     bool // all were processed before
 	OldRows    int  // others were
+	// Apart has messages that are near each other change different accounts, so
+	// that no transaction waits for another. Otherwise accounts are random.
+	Apart bool
 	// Rate is how many messages are published a second while they are consumed;
 	// zero is a backlog.
 	Rate     int
-	Messages int  // of a backlog, for one worker
-	Once     bool // is measured with one worker only
+	Messages int // of a backlog, for one worker; those of Warm come on top
+	// Warm is how many messages come first and are not counted. It is as many as
+	// Kafka's source takes for Redelivered after an assignment (its Window), which
+	// cost two transactions more.
+	Warm int
+	Once bool // is measured with one worker only
 
 	Broker  string
 	Workers int
@@ -35,6 +42,10 @@ func (c benchCase) String() string { return fmt.Sprintf("%s %s/%d", c.Broker, c.
 
 // hundred is how many messages a batch has.
 const hundred = 100
+
+// contended is how many messages several workers get who commit many at once on
+// random accounts: each deadlock takes a second.
+const contended = 6_000
 
 func allCases() []benchCase {
 	return []benchCase{
@@ -73,12 +84,19 @@ func selected(o options, broker string) []benchCase {
 			if err != nil || !slices.Contains(o.cases, c.Name) || c.Once && i > 0 {
 				continue
 			}
-			c.Broker, c.Workers = broker, n
+			c.Broker, c.Workers, c.Apart = broker, n, o.accounts == accountsApart
 			scaled := float64(c.Messages) * o.scale
 			if n > 1 {
 				scaled *= 1.5
 			}
+			if n > 1 && !c.Apart && c.Kind == "ours" && c.MaxBatch > 1 {
+				scaled = min(scaled, contended*o.scale) // or a case takes minutes
+			}
 			c.Messages = max(200, int(scaled))
+			if o.messages > 0 && c.Rate == 0 {
+				c.Messages = o.messages
+			}
+			c.Warm = prefetch * n
 			cases = append(cases, c)
 			c.Messages = allCases()[slices.Index(caseNames(), c.Name)].Messages
 		}

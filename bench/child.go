@@ -65,7 +65,7 @@ func childMain(ctx context.Context) error {
 	return json.NewEncoder(os.Stdout).Encode(mt.measurement())
 }
 
-// meter counts what is settled, and measures from when a tenth of it is.
+// meter counts what is settled, and measures from when what is warming up is.
 type meter struct {
 	total, warm int
 	done        chan struct{}
@@ -80,7 +80,7 @@ type meter struct {
 }
 
 func newMeter(t task) *meter {
-	return &meter{total: t.Messages, warm: t.Messages / 10, done: make(chan struct{}), measuresLatency: t.Case.Rate > 0}
+	return &meter{total: t.Messages, warm: t.Case.Warm, done: make(chan struct{}), measuresLatency: t.Case.Rate > 0}
 }
 
 // add notes messages whose effects are committed; bodies may be nil.

@@ -39,23 +39,24 @@ func (d *database) exec(ctx context.Context, schema, sql string, args ...any) er
 	return err
 }
 
-// prepare makes the tables of a case, and returns their schema.
-func (d *database) prepare(ctx context.Context, c benchCase) (string, error) {
+// prepare makes the tables of a case, and returns their schema, which is to be
+// dropped after an error, too.
+func (d *database) prepare(ctx context.Context, c benchCase, all []order) (string, error) {
 	schema := d.old
 	if c.OldRows == 0 || schema == "" {
 		schema = "bench_" + strings.ToLower(rand.Text()[:10])
 		if err := migrations.Apply(ctx, d.pool, migrations.Config{Schema: schema}); err != nil {
-			return "", err
+			return schema, err
 		}
 		if err := d.exec(ctx, schema, "create table $schema.accounts (id int primary key, balance bigint not null)"); err != nil {
-			return "", err
+			return schema, err
 		}
 	}
 	if c.OldRows > 0 && d.old == "" {
-		d.old = schema
 		if err := d.fill(ctx, schema, c.OldRows); err != nil {
-			return "", err
+			return schema, err
 		}
+		d.old = schema
 	}
 	statements := []string{
 		"delete from $schema.failed_messages",
@@ -63,16 +64,32 @@ func (d *database) prepare(ctx context.Context, c benchCase) (string, error) {
 		"truncate $schema.accounts",
 		fmt.Sprintf("insert into $schema.accounts select n, 0 from generate_series(0, %d) n", accounts-1),
 	}
-	if c.AllOld {
-		statements = append(statements, fmt.Sprintf(
-			"insert into $schema.processed_messages (subscriber_id, message_id) select '%s', 'm' || n from generate_series(0, %d) n", subscriber, c.Messages))
-	}
-	for _, sql := range append(statements, "vacuum analyze $schema.processed_messages", "vacuum analyze $schema.accounts", "checkpoint") {
+	for _, sql := range statements {
 		if err := d.exec(ctx, schema, sql); err != nil {
-			return "", err
+			return schema, err
+		}
+	}
+	if c.AllOld {
+		if err := d.remember(ctx, schema, all); err != nil {
+			return schema, err
+		}
+	}
+	for _, sql := range []string{"vacuum analyze $schema.processed_messages", "vacuum analyze $schema.accounts", "checkpoint"} {
+		if err := d.exec(ctx, schema, sql); err != nil {
+			return schema, err
 		}
 	}
 	return schema, nil
+}
+
+// remember writes the rows of messages as their first delivery leaves them, with
+// the hash, so that a duplicate is compared.
+func (d *database) remember(ctx context.Context, schema string, all []order) error {
+	_, err := d.pool.CopyFrom(ctx, pgx.Identifier{schema, "processed_messages"}, []string{"subscriber_id", "message_id", "payload_hash"},
+		pgx.CopyFromSlice(len(all), func(i int) ([]any, error) {
+			return []any{subscriber, all[i].ID, all[i].hash()}, nil
+		}))
+	return err
 }
 
 // fill writes rows with random ids, as UUIDs are.
@@ -93,17 +110,20 @@ func (d *database) fill(ctx context.Context, schema string, n int) error {
 }
 
 // audit makes sure that a figure stands for the right result.
-func (d *database) audit(ctx context.Context, schema string, effects int) error {
-	var sum int
-	err := d.pool.QueryRow(ctx, "select sum(balance)::bigint from "+pgx.Identifier{schema, "accounts"}.Sanitize()).Scan(&sum)
-	if err == nil && sum != effects {
-		err = fmt.Errorf("the accounts hold %d effects, and there should be %d", sum, effects)
+func (d *database) audit(ctx context.Context, schema string, want expected) error {
+	table := func(name string) string { return pgx.Identifier{schema, name}.Sanitize() }
+	var got expected
+	err := d.pool.QueryRow(ctx, "select (select coalesce(sum(balance), 0)::bigint from "+table("accounts")+
+		"), (select count(*) from "+table("processed_messages")+" where message_id like 'm%'), (select count(*) from "+table("failed_messages")+")").
+		Scan(&got.effects, &got.processed, &got.failed)
+	if err == nil && got != want {
+		err = fmt.Errorf("the database holds %+v, and there should be %+v", got, want)
 	}
 	return err
 }
 
 func (d *database) drop(ctx context.Context, schema string) error {
-	if schema == d.old {
+	if schema == "" || schema == d.old {
 		return nil
 	}
 	return d.exec(ctx, schema, "drop schema if exists $schema cascade")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -49,6 +50,26 @@ func (k apacheKafka) delete(ctx context.Context, topic string) error {
 	return r.Errors[topic]
 }
 
+// version is the level of the cluster's metadata: no request of Kafka's protocol
+// tells the release.
+func (k apacheKafka) version(context.Context) (string, error) {
+	b := sarama.NewBroker(k.brokers[0])
+	if err := b.Open(sarama.NewConfig()); err != nil {
+		return "", err
+	}
+	defer func() { _ = b.Close() }()
+	r, err := b.ApiVersions(&sarama.ApiVersionsRequest{Version: 3, ClientSoftwareName: "bench", ClientSoftwareVersion: "1"})
+	if err != nil {
+		return "", err
+	}
+	for _, f := range r.FinalizedFeatures {
+		if f.Name == "metadata.version" {
+			return fmt.Sprintf("Apache Kafka (metadata.version level %d)", f.MaxVersionLevel), nil
+		}
+	}
+	return "Apache Kafka", nil
+}
+
 func (k apacheKafka) publish(ctx context.Context, topic string, orders []order) error {
 	w := &kafkago.Writer{Addr: kafkago.TCP(k.brokers...), Topic: topic, RequiredAcks: kafkago.RequireAll,
 		Balancer: &kafkago.RoundRobin{}, BatchSize: 500, BatchTimeout: time.Millisecond, BatchBytes: 10 << 20}
@@ -80,7 +101,9 @@ type kafkaFeed struct {
 
 func (k apacheKafka) feeds(ctx context.Context, topic string, workers int) ([]feed, error) {
 	reader := kafkago.NewReader(kafkago.ReaderConfig{Brokers: k.brokers, GroupID: topic, Topic: topic,
-		MinBytes: 1, MaxBytes: 10 << 20, QueueCapacity: prefetch, CommitInterval: time.Second, StartOffset: kafkago.FirstOffset})
+		MinBytes: 1, MaxBytes: 10 << 20, QueueCapacity: prefetch,
+		MaxWait:        500 * time.Millisecond, // Close waits for it
+		CommitInterval: time.Second, StartOffset: kafkago.FirstOffset})
 	var feeds []feed
 	var readies []chan delivery
 	for range workers {

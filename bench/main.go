@@ -10,12 +10,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // options is what the command line says.
@@ -24,12 +26,20 @@ type options struct {
 	workers        []string
 	rounds         int
 	scale          float64
+	messages       int
+	accounts       string
 	write          bool
 	profile        string
 }
 
+// What -accounts may be.
+const (
+	accountsRandom = "random"
+	accountsApart  = "apart"
+)
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
 	if isChild() {
@@ -48,9 +58,12 @@ func parseOptions(args []string) (options, error) {
 	brokers := flags.String("brokers", "rabbitmq,kafka", "which brokers")
 	workers := flags.String("workers", "1,4", "how many workers")
 	only := flags.String("cases", "", "which cases; empty means all of them: "+strings.Join(caseNames(), ", "))
+	skip := flags.String("skip", "", "which cases not")
 	var o options
 	flags.IntVar(&o.rounds, "rounds", 5, "how often each case runs")
 	flags.Float64Var(&o.scale, "scale", 1, "how many times the usual number of messages")
+	flags.IntVar(&o.messages, "messages", 0, "messages of each backlog; zero means what suits the case")
+	flags.StringVar(&o.accounts, "accounts", accountsRandom, "which accounts messages change: "+accountsRandom+", or "+accountsApart+", where no two transactions meet")
 	flags.BoolVar(&o.write, "write", false, "write bench/results.json and docs/benchmarks.*")
 	flags.StringVar(&o.profile, "cpuprofile", "", "write a profile of the last child to this file")
 	if err := flags.Parse(args); err != nil {
@@ -60,11 +73,16 @@ func parseOptions(args []string) (options, error) {
 	if len(o.cases) == 0 {
 		o.cases = caseNames()
 	}
-	for _, name := range o.cases {
+	if o.accounts != accountsRandom && o.accounts != accountsApart {
+		return o, fmt.Errorf("-accounts is %s or %s, not %q", accountsRandom, accountsApart, o.accounts)
+	}
+	skipped := list(*skip)
+	for _, name := range slices.Concat(o.cases, skipped) {
 		if !slices.Contains(caseNames(), name) {
 			return o, fmt.Errorf("there is no case %q; there are %s", name, strings.Join(caseNames(), ", "))
 		}
 	}
+	o.cases = slices.DeleteFunc(o.cases, func(name string) bool { return slices.Contains(skipped, name) })
 	return o, nil
 }
 
@@ -72,7 +90,7 @@ func list(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 }
 
-func parentMain(ctx context.Context, args []string) error {
+func parentMain(ctx context.Context, args []string) (err error) {
 	o, err := parseOptions(args)
 	if err != nil {
 		return err
@@ -82,6 +100,7 @@ func parentMain(ctx context.Context, args []string) error {
 		return err
 	}
 	defer db.close()
+	defer func() { err = errors.Join(err, cleanup(ctx, db.dropOldRows)) }()
 	results := &results{}
 	for round := range o.rounds {
 		for _, brokerName := range o.brokers {
@@ -99,13 +118,10 @@ func parentMain(ctx context.Context, args []string) error {
 			}
 		}
 	}
-	if err := db.dropOldRows(ctx); err != nil {
-		return err
-	}
 	fmt.Println()
 	fmt.Print(results.text())
 	if !o.write {
 		return nil
 	}
-	return results.write(ctx, db)
+	return results.write(ctx, db, o)
 }

@@ -41,12 +41,23 @@ func (m measurement) String() string {
 		m.PerSecond, m.P50, m.P99, m.Allocs, m.Bytes, m.PeakMemory>>20)
 }
 
-// caseLimit is more than a case may take, but for the old rows.
-const caseLimit = 3 * time.Minute
+const (
+	// caseLimit is more than a case may take, but for the old rows.
+	caseLimit = 3 * time.Minute
+	// prepareLimit is more than 10 million old rows take.
+	prepareLimit = 15 * time.Minute
+	cleanupLimit = time.Minute
+)
 
 // measure runs a case in a process of its own.
 func measure(ctx context.Context, db *database, b broker, c benchCase, o options) (m measurement, err error) {
-	schema, err := db.prepare(ctx, c)
+	all, want := orders(c)
+	preparing, prepared := context.WithTimeout(ctx, prepareLimit)
+	defer prepared()
+	schema, err := db.prepare(preparing, c, all)
+	defer func() {
+		err = errors.Join(err, cleanup(ctx, func(ctx context.Context) error { return db.drop(ctx, schema) }))
+	}()
 	if err != nil {
 		return m, err
 	}
@@ -56,9 +67,9 @@ func measure(ctx context.Context, db *database, b broker, c benchCase, o options
 	if err := b.create(ctx, queue, c.Workers); err != nil {
 		return m, err
 	}
-	after := context.WithoutCancel(ctx)
-	defer func() { err = errors.Join(err, b.delete(after, queue), db.drop(after, schema)) }()
-	all, effects := orders(c)
+	defer func() {
+		err = errors.Join(err, cleanup(ctx, func(ctx context.Context) error { return b.delete(ctx, queue) }))
+	}()
 	if c.Rate == 0 {
 		if err := b.publish(ctx, queue, all); err != nil {
 			return m, err
@@ -66,17 +77,25 @@ func measure(ctx context.Context, db *database, b broker, c benchCase, o options
 	}
 	child := startChild(ctx, task{c, queue, schema, len(all), o.profile})
 	if c.Rate > 0 {
-		if err := publishSlowly(ctx, b, queue, all, c.Rate); err != nil {
-			return m, err
+		if err = publishSlowly(ctx, b, queue, all, c.Rate); err != nil {
+			cancel() // which ends the child
 		}
 	}
-	if m, err = child(); err != nil {
+	m, childErr := child()
+	if err := errors.Join(err, childErr); err != nil {
 		return m, err
 	}
 	if c.Kind == "broker" {
 		return m, nil
 	}
-	return m, db.audit(ctx, schema, effects)
+	return m, db.audit(ctx, schema, want)
+}
+
+// cleanup runs f though ctx may have ended, within a limit of its own.
+func cleanup(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
+	defer cancel()
+	return f(ctx)
 }
 
 // startChild returns a function that waits for the child.

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"time"
 )
@@ -20,24 +22,45 @@ type order struct {
 const (
 	bodyBytes = 1024
 	accounts  = 1000
+	// repeatedAfter is how far behind its original a duplicate is: in another
+	// batch, where only the table tells.
+	repeatedAfter = 997
 )
 
-// orders returns the messages of a case, duplicates included, and how many of
-// them have an effect.
-func orders(c benchCase) (all []order, effects int) {
+// expected is what the database holds after a case.
+type expected struct{ effects, processed, failed int }
+
+// orders returns the messages of a case, duplicates included, and what is to
+// come of them. They are the same in each round.
+func orders(c benchCase) (all []order, want expected) {
 	now := time.Now() // one for all: a duplicate is byte for byte the same
-	for i := range c.Messages {
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range c.Messages + c.Warm {
 		if c.Duplicates > 0 && i%(100/c.Duplicates) == 1 {
-			all = append(all, all[len(all)-1])
+			all = append(all, all[max(0, len(all)-repeatedAfter)])
 			continue
 		}
-		o := order{At: now.UnixNano(), ID: "m" + strconv.Itoa(i), Account: i * 7 % accounts, Amount: 1, Fail: c.Failing > 0 && i%(100/c.Failing) == 50}
+		o := order{At: now.UnixNano(), ID: "m" + strconv.Itoa(i), Account: random.IntN(accounts), Amount: 1,
+			Fail: c.Failing > 0 && i%(100/c.Failing) == 50}
+		if c.Apart {
+			o.Account = i % accounts
+		}
 		all = append(all, o)
-		if !o.Fail && !c.AllOld {
-			effects++
+		want.processed++ // what is set aside has a row there, too
+		switch {
+		case o.Fail:
+			want.failed++
+		case !c.AllOld:
+			want.effects++
 		}
 	}
-	return all, effects
+	return all, want
+}
+
+// hash is that of the body, as the inbox stores it.
+func (o order) hash() []byte {
+	sum := sha256.Sum256(o.body())
+	return sum[:16]
 }
 
 // body returns o as JSON, with its time at a fixed place.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"time"
@@ -52,6 +53,15 @@ func (r rabbitMQ) delete(_ context.Context, queue string) error {
 		_, err := ch.QueueDelete(queue, false, false, false)
 		return err
 	})
+}
+
+func (r rabbitMQ) version(context.Context) (string, error) {
+	conn, err := amqp.Dial(r.url)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	return fmt.Sprintf("RabbitMQ %v", conn.Properties["version"]), nil
 }
 
 func (r rabbitMQ) publish(ctx context.Context, queue string, orders []order) error {

@@ -22,7 +22,8 @@ func spreadOf(ms []measurement, value func(measurement) float64) spread {
 		vs = append(vs, value(m))
 	}
 	slices.Sort(vs)
-	return spread{vs[len(vs)/2], vs[0], vs[len(vs)-1]}
+	n := len(vs)
+	return spread{(vs[(n-1)/2] + vs[n/2]) / 2, vs[0], vs[n-1]}
 }
 
 // result is one case in bench/results.json.
@@ -144,7 +145,7 @@ func (r *results) ratioLines() [][]string {
 }
 
 // write writes the results for machines and for people. It runs in bench/.
-func (r *results) write(ctx context.Context, db *database) error {
+func (r *results) write(ctx context.Context, db *database, o options) error {
 	data, err := json.MarshalIndent(r.list(), "", "\t")
 	if err != nil {
 		return err
@@ -155,7 +156,7 @@ func (r *results) write(ctx context.Context, db *database) error {
 	if err := os.WriteFile("../docs/benchmarks.svg", []byte(r.chart()), 0o644); err != nil {
 		return err
 	}
-	page, err := r.page(ctx, db)
+	page, err := r.page(ctx, db, o)
 	if err != nil {
 		return err
 	}

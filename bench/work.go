@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -38,8 +40,13 @@ func (w *work) run(ctx context.Context, b broker) error {
 	}
 	var workers sync.WaitGroup
 	errs := make([]error, len(feeds))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	for i, f := range feeds {
-		workers.Go(func() { errs[i] = w.loop(ctx, f) })
+		workers.Go(func() {
+			defer cancel() // a worker that has failed ends the others
+			errs[i] = w.loop(ctx, f)
+		})
 	}
 	workers.Wait()
 	for _, f := range feeds {
@@ -99,7 +106,7 @@ func (w *work) one(ctx context.Context, body []byte) error {
 
 // together is group commit by hand: two round trips and one for each statement,
 // or two in all.
-func (w *work) together(ctx context.Context, ds []delivery) error {
+func (w *work) together(ctx context.Context, ds []delivery) (err error) {
 	os := make([]order, len(ds))
 	ids := make([]string, len(ds))
 	for i, d := range ds {
@@ -113,11 +120,18 @@ func (w *work) together(ctx context.Context, ds []delivery) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
+	defer func() { // a connection in a transaction is not for the next one
+		if err != nil {
+			_, _ = conn.Exec(context.WithoutCancel(ctx), "rollback")
+		}
+		conn.Release()
+	}()
 	fresh, err := w.claim(ctx, conn, ids)
 	if err != nil {
 		return err
 	}
+	// In one order, or batches deadlock: a loop by hand knows what its statements lock.
+	slices.SortStableFunc(os, func(a, b order) int { return cmp.Compare(a.Account, b.Account) })
 	var statements pgx.Batch
 	for _, o := range os {
 		switch {
@@ -126,7 +140,7 @@ func (w *work) together(ctx context.Context, ds []delivery) error {
 		case w.Case.Queued:
 			statements.Queue(w.sql.update, o.Account, o.Amount)
 		default:
-			if _, err := conn.Exec(ctx, w.sql.update, o.Account, o.Amount); err != nil {
+			if _, err = conn.Exec(ctx, w.sql.update, o.Account, o.Amount); err != nil {
 				return err
 			}
 		}
@@ -137,7 +151,8 @@ func (w *work) together(ctx context.Context, ds []delivery) error {
 		return err
 	}
 	statements.Queue("commit")
-	return conn.SendBatch(ctx, &statements).Close()
+	err = conn.SendBatch(ctx, &statements).Close()
+	return err
 }
 
 func (w *work) claim(ctx context.Context, conn *pgxpool.Conn, ids []string) (map[string]bool, error) {
