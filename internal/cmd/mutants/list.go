@@ -70,6 +70,8 @@ var mutants = []mutant{
 		"f.add(s.ch.Ack(upTo, covered > 1))", "f.add(s.ch.Ack(f.tags[len(f.tags)-1], true))", "./brokers/rabbitmq", "Contract|Ack"},
 	{"the watermark is one too high", "brokers/kafka/watermark.go",
 		"		return w.offsets[w.head]\n", "		return w.offsets[w.head] + 1\n", "./brokers/kafka", "Watermark|Gap"},
+	{"the highest settled offset is committed", "brokers/kafka/watermark.go",
+		"	if i > 0 {\n		return false\n	}\n", "	for j := range i {\n		w.settled[w.head+j] = true\n	}\n", "./internal/e2e", "TestKafkaKilledWithAGap"},
 	{"aborted transactions are read", "brokers/kafka/transactions.go",
 		"func (f *filter) apply(b *batch) {\n", "func (f *filter) apply(b *batch) {\n	if f != nil {\n		return\n	}\n", "module internal/kfaketest", "TestReadCommitted"},
 
