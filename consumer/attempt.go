@@ -30,6 +30,7 @@ type result struct {
 	final    bool      // when failed: trying again does not help
 	reason   Reason    // when rejected
 	culprit  *Message  // of a batch; nil where nobody knows
+	under    bool      // when away: the database went while the handler had it, and not by the handler's own word
 }
 
 // attempt claims messages, and handles those that are new. next may give those
@@ -145,7 +146,7 @@ func (t *trial[Tx]) judge(ctx context.Context, err error) result {
 	case ctx.Err() != nil:
 		return result{fate: cut, err: err}
 	case says(ErrOutage): // also a handler that hung because of it
-		return result{fate: away, err: err}
+		return result{fate: away, err: err, under: t.own != nil && !errors.Is(t.own, ErrOutage)}
 	case t.timedOut != nil && (t.several || t.wasAway()): // and back before anyone could ask it
 		return result{fate: contended, err: t.timedOut}
 	case t.timedOut != nil:
@@ -188,6 +189,17 @@ func (r *Runner[Tx]) call(handle func() error) (err error) {
 		}
 	}()
 	return r.policy.classify(handle())
+}
+
+// outageLimit is how often in a row the database may go away under a message's
+// handler before the message is what takes it away.
+const outageLimit = 5
+
+// tookAway is the failure of a message under which the database went away too
+// often.
+func tookAway(err error) result {
+	return result{fate: failed, err: fmt.Errorf("the connection to the database was lost under the handler, %d times in a row: "+
+		"does one of its statements end it? %w", outageLimit, err)}
 }
 
 // contentionLimit is how often in a row a message may lose to rivals before

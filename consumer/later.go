@@ -43,6 +43,7 @@ type retryLoop[Tx any] struct {
 	turn        tries[Tx] // at the dead letters
 	spent       *Failure  // could not be published: its last attempt is not repeated
 	contentions lostCount
+	outages     lostCount // under the handler
 }
 
 var errSpent = errors.New("the last attempt at this message has failed before")
@@ -137,9 +138,15 @@ func (t *retry[Tx]) judge(work context.Context, m *Message, err error) result {
 	res := t.trial.judge(work, err)
 	if res.fate != contended {
 		t.contentions.forget(m.ID)
-	} else if t.contentions.tooMany(m.ID) {
+	} else if t.contentions.tooMany(m.ID, contentionLimit) {
 		t.contentions.forget(m.ID)
 		res.fate = failed
+	}
+	if !res.under {
+		t.outages.forget(m.ID)
+	} else if t.outages.tooMany(m.ID, outageLimit) {
+		t.outages.forget(m.ID)
+		res = tookAway(err)
 	}
 	return res
 }
@@ -197,17 +204,18 @@ func (t *retry[Tx]) outcome(work context.Context, f *Failure, err error, p pass)
 	return retried{}
 }
 
-// lostCount counts how often messages from failed_messages have lost to other
-// transactions, in a row and in this process. It may forget.
+// lostCount counts how often messages from failed_messages have come to nothing
+// through no fault of their handler's, in a row and in this process. It may
+// forget.
 type lostCount struct{ times map[string]int }
 
 // tooMany notes one time, and tells whether that is beyond the limit.
-func (c *lostCount) tooMany(id string) bool {
+func (c *lostCount) tooMany(id string, limit int) bool {
 	if c.times == nil || len(c.times) > 1000 { // others may have processed them meanwhile
 		c.times = map[string]int{}
 	}
 	c.times[id]++
-	return c.times[id] > contentionLimit
+	return c.times[id] > limit
 }
 
 func (c *lostCount) forget(id string) { delete(c.times, id) }

@@ -111,10 +111,12 @@ func (s *streamRun[Tx]) act(ctx context.Context, b *batch, res result, p pass, a
 	if res.fate != contended {
 		t.contentions = 0
 	}
+	if res.fate != away {
+		t.outages = 0
+	}
 	switch res.fate {
 	case away:
-		r.databaseAway(res.err, p)
-		s.giveBack(b.tasks)
+		s.away(ctx, b, res, p)
 		return
 	case cut:
 		r.gate.leave(p)
@@ -140,6 +142,28 @@ func (s *streamRun[Tx]) act(ctx context.Context, b *batch, res result, p pass, a
 	case res.fate == rejected:
 		s.rejected(t, res)
 	}
+}
+
+// away pauses, and tries the messages again afterwards: a batch in smaller ones, in
+// case one of its messages is what took the database away. That one is told by
+// its being alone.
+func (s *streamRun[Tx]) away(ctx context.Context, b *batch, res result, p pass) {
+	n, t := len(b.tasks), b.tasks[0]
+	if res.under && n == 1 {
+		if t.outages++; t.outages > outageLimit {
+			t.outages = 0
+			s.runner.gate.leave(p)
+			s.failed(ctx, t, tookAway(res.err))
+			return
+		}
+	}
+	s.runner.databaseAway(res.err, p)
+	if res.under && n > 1 {
+		for _, t := range b.tasks {
+			t.most = (n + 1) / 2
+		}
+	}
+	s.giveBack(b.tasks)
 }
 
 // settle acknowledges what the inbox says is settled, and plans to set aside
