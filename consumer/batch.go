@@ -1,18 +1,21 @@
 package consumer
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
+	"time"
 )
 
 // BatchHandler applies several new messages inside one tx, all or none. It is
 // for effects that are cheaper together: one insert from unnest, one CopyFrom.
 //
 // HandleBatch is called with at least one message, and at most
-// Config.MaxBatch, in the order of delivery. What a Handler is promised of tx,
+// Config.MaxBatch: those of a key in the order of delivery, and the keys in the
+// order of their bytes. What a Handler is promised of tx,
 // ctx and concurrency holds here, too: ctx is that of the whole batch.
 //
 // An error rolls back the batch, and each message is then handled by itself, as
@@ -81,6 +84,7 @@ type BatchTx[Tx any] interface {
 type batch struct {
 	tasks []*task
 	ms    []*Message // theirs
+	began time.Time  // the attempt
 }
 
 func (b *batch) add(t *task) {
@@ -94,9 +98,13 @@ func (b *batch) reset() {
 	b.tasks, b.ms = b.tasks[:0], b.ms[:0]
 }
 
-// sort puts the messages into the order of their delivery.
+// sort puts the messages into the order of their keys, and those of one key into
+// the order of their delivery. Where a key stands for a row, all batches lock the
+// rows in one order then, and none waits for another that waits for it.
 func (b *batch) sort() {
-	slices.SortFunc(b.tasks, func(x, y *task) int { return cmp.Compare(x.number, y.number) })
+	slices.SortFunc(b.tasks, func(x, y *task) int {
+		return cmp.Or(bytes.Compare(x.m.Key, y.m.Key), cmp.Compare(x.number, y.number))
+	})
 	for i, t := range b.tasks {
 		b.ms[i] = t.m
 	}
@@ -113,6 +121,7 @@ func (b *batch) of(m *Message) *task {
 // go together. A message that it took and that has to wait for the next batch is
 // returned.
 func (s *streamRun[Tx]) fill(b *batch) (misfit *task) {
+	defer b.sort()
 	limit := s.size.now()
 	fits := func(t *task) bool {
 		return t.aside == nil && t.crashes == 0 && s.apart(t) == s.apart(b.tasks[0]) && t.noted == b.tasks[0].noted &&
@@ -134,14 +143,10 @@ func (s *streamRun[Tx]) fill(b *batch) (misfit *task) {
 		}
 		b.add(t)
 	}
-	ready := len(b.tasks)
 	for i := 0; i < len(b.tasks) && !full(); i++ {
 		if t := s.follow(b.tasks[i], fits); t != nil {
 			b.add(t)
 		}
-	}
-	if len(b.tasks) > ready {
-		b.sort()
 	}
 	return nil
 }
@@ -160,8 +165,12 @@ func (s *streamRun[Tx]) follow(t *task, fits func(*task) bool) *task {
 // there.
 func (s *streamRun[Tx]) split(ctx context.Context, b *batch, res result) {
 	n := len(b.tasks)
-	if res.fate != rejected { // which is found before any work is done
-		s.size.failed(n, res.fate == contended)
+	switch res.fate {
+	case contended:
+		s.size.contended(n, time.Since(b.began))
+	case rejected: // which is found before any work is done
+	default:
+		s.size.failed(n)
 	}
 	culprit := b.of(res.culprit)
 	for _, t := range b.tasks {
@@ -181,8 +190,9 @@ func (s *streamRun[Tx]) split(ctx context.Context, b *batch, res result) {
 type batchSize struct {
 	max     int
 	mu      sync.Mutex
-	reduced int  // zero while it is not
-	slowly  bool // it grows again
+	reduced int           // zero while it is not
+	hold    time.Duration // how long it stays, each time
+	until   time.Time
 }
 
 func (z *batchSize) now() int {
@@ -194,25 +204,32 @@ func (z *batchSize) now() int {
 	return z.max
 }
 
-// failed notes a batch of n that came to nothing. Of contention there is more to
-// come: it grows with the size, and each deadlock costs the second that the
-// server takes to notice.
-func (z *batchSize) failed(n int, contention bool) {
+// failed notes a batch of n that came to nothing.
+func (z *batchSize) failed(n int) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.reduced, z.slowly = max(1, n/2), contention
+	z.reduced, z.hold = max(1, n/2), 0
+}
+
+// contended notes one that waited for others in vain. There is more to come of
+// that, and more with a larger size; so the size grows again only slowly
+// compared with what that has cost.
+func (z *batchSize) contended(n int, cost time.Duration) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.reduced, z.hold = max(1, min(n/2, cmp.Or(z.reduced, z.max))), 10*cost
+	z.until = time.Now().Add(z.hold)
 }
 
 func (z *batchSize) worked(n int) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if z.reduced == 0 || n < z.reduced {
+	if z.reduced == 0 || n < z.reduced || z.hold > 0 && time.Now().Before(z.until) {
 		return
 	}
-	if z.reduced++; !z.slowly {
-		z.reduced += z.reduced / 4
-	}
+	z.reduced += z.reduced/4 + 1
 	if z.reduced >= z.max {
 		z.reduced = 0
 	}
+	z.until = time.Now().Add(z.hold)
 }

@@ -45,6 +45,7 @@ func (s *sessionTurn[Tx]) run(ctx context.Context, t *task, p pass) {
 	s.start(b, t)
 	for {
 		ahead.reset()
+		b.began = time.Now()
 		res := s.try(ctx, s.session, p, b, func() []*Message {
 			s.gather(ahead)
 			if len(ahead.tasks) > 0 && s.apart(ahead.tasks[0]) {

@@ -25,8 +25,9 @@ type Config struct {
 
 	// LockTimeout limits each wait for a lock in the transaction: the claim's
 	// for a rival with the same message, and the handler's own. Running into
-	// it is contention and is tried again. Zero means 5 s; it is rounded up to
-	// milliseconds.
+	// it is contention and is tried again. Several messages in one transaction
+	// wait for 100 ms at most, and are tried again in smaller batches. Zero means
+	// 5 s; it is rounded up to milliseconds.
 	LockTimeout time.Duration
 
 	// ClaimTimeout limits what comes before the handler: a connection from

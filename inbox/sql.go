@@ -47,10 +47,17 @@ type statements struct {
 	commitAndBegin string
 }
 
+// batchLockTimeout is that of a batch. What it waits for may wait for what it has
+// locked itself, and PostgreSQL looks into that only after a second, by default.
+// The batch is divided then, and single messages wait as long as Config says.
+const batchLockTimeout = 100 * time.Millisecond
+
 func newStatements(cfg Config) statements {
 	table := pgx.Identifier{cfg.Schema, "processed_messages"}.Sanitize()
-	lockTimeout := strconv.FormatInt(int64((cfg.LockTimeout+time.Millisecond-1)/time.Millisecond), 10)
-	setLockTimeout := `pg_catalog.set_config('lock_timeout', '` + lockTimeout + `', true)`
+	setLockTimeout := func(d time.Duration) string {
+		ms := strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+		return `pg_catalog.set_config('lock_timeout', '` + ms + `', true)`
+	}
 	insert := `insert into ` + table + ` (subscriber_id, message_id, payload_hash)
 `
 	const once = `
@@ -58,10 +65,10 @@ on conflict (subscriber_id, message_id) do nothing`
 	return statements{
 		begin: "begin isolation level " + string(cfg.Isolation),
 		claim: insert + `select $1::text, id, hash from unnest($2::text[], $3::bytea[]) as given (id, hash)
-where (select ` + setLockTimeout + `) is not null
+where (select ` + setLockTimeout(min(cfg.LockTimeout, batchLockTimeout)) + `) is not null
 order by id collate "C"` + once + `
 returning message_id`,
-		claimOne: insert + `values ($1::text, $2::text, case when ` + setLockTimeout + ` is not null then $3::bytea end)` + once,
+		claimOne: insert + `values ($1::text, $2::text, case when ` + setLockTimeout(cfg.LockTimeout) + ` is not null then $3::bytea end)` + once,
 		lookup: `select message_id, payload_hash from ` + table + `
 where subscriber_id = $1::text and message_id = any ($2::text[])`,
 		unchanged: `select (case when exists (select from ` + table + `
