@@ -17,6 +17,9 @@ import (
 // subscriber is that of every case.
 const subscriber = "bench"
 
+// notOld tells the rows of a case from those of fill.
+const notOld = "processed_at > '2001-01-01'"
+
 // database is the parent's side of PostgreSQL.
 type database struct {
 	pool *pgxpool.Pool
@@ -60,7 +63,7 @@ func (d *database) prepare(ctx context.Context, c benchCase, all []order) (strin
 	}
 	statements := []string{
 		"delete from $schema.failed_messages",
-		"delete from $schema.processed_messages where message_id like 'm%'",
+		"delete from $schema.processed_messages where " + notOld,
 		"truncate $schema.accounts",
 		fmt.Sprintf("insert into $schema.accounts select n, 0 from generate_series(0, %d) n", accounts-1),
 	}
@@ -97,7 +100,7 @@ func (d *database) fill(ctx context.Context, schema string, n int) error {
 	for _, sql := range []string{
 		"alter table $schema.failed_messages drop constraint failed_messages_processed",
 		"alter table $schema.processed_messages drop constraint processed_messages_pkey",
-		fmt.Sprintf("insert into $schema.processed_messages (subscriber_id, message_id) select '%s', gen_random_uuid()::text from generate_series(1, %d)", subscriber, n),
+		fmt.Sprintf("insert into $schema.processed_messages (subscriber_id, message_id, processed_at) select '%s', gen_random_uuid()::text, '2000-01-01' from generate_series(1, %d)", subscriber, n),
 		"alter table $schema.processed_messages add constraint processed_messages_pkey primary key (subscriber_id, message_id)",
 		"alter table $schema.failed_messages add constraint failed_messages_processed foreign key (subscriber_id, message_id) " +
 			"references $schema.processed_messages (subscriber_id, message_id)",
@@ -114,7 +117,7 @@ func (d *database) audit(ctx context.Context, schema string, want expected) erro
 	table := func(name string) string { return pgx.Identifier{schema, name}.Sanitize() }
 	var got expected
 	err := d.pool.QueryRow(ctx, "select (select coalesce(sum(balance), 0)::bigint from "+table("accounts")+
-		"), (select count(*) from "+table("processed_messages")+" where message_id like 'm%'), (select count(*) from "+table("failed_messages")+")").
+		"), (select count(*) from "+table("processed_messages")+" where "+notOld+"), (select count(*) from "+table("failed_messages")+")").
 		Scan(&got.effects, &got.processed, &got.failed)
 	if err == nil && got != want {
 		err = fmt.Errorf("the database holds %+v, and there should be %+v", got, want)

@@ -40,7 +40,7 @@ func orders(c benchCase) (all []order, want expected) {
 			all = append(all, all[max(0, len(all)-repeatedAfter)])
 			continue
 		}
-		o := order{At: now.UnixNano(), ID: "m" + strconv.Itoa(i), Account: random.IntN(accounts), Amount: 1,
+		o := order{At: now.UnixNano(), ID: randomID(random), Account: random.IntN(accounts), Amount: 1,
 			Fail: c.Failing > 0 && i%(100/c.Failing) == 50}
 		if c.Apart {
 			o.Account = i % accounts
@@ -55,6 +55,12 @@ func orders(c benchCase) (all []order, want expected) {
 		}
 	}
 	return all, want
+}
+
+// randomID looks like a UUID, and is as scattered over an index.
+func randomID(r *rand.Rand) string {
+	a, b := r.Uint64(), r.Uint64()
+	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&0xffffffffffff)
 }
 
 // hash is that of the body, as the inbox stores it.
