@@ -113,6 +113,7 @@ func (b *batch) of(m *Message) *task {
 // go together. A message that it took and that has to wait for the next batch is
 // returned.
 func (s *streamRun[Tx]) fill(b *batch) (misfit *task) {
+	defer b.sort() // what was given back stands behind what was delivered later
 	limit := s.size.now()
 	fits := func(t *task) bool {
 		return t.aside == nil && t.crashes == 0 && s.apart(t) == s.apart(b.tasks[0]) && t.noted == b.tasks[0].noted &&
@@ -134,14 +135,10 @@ func (s *streamRun[Tx]) fill(b *batch) (misfit *task) {
 		}
 		b.add(t)
 	}
-	ready := len(b.tasks)
 	for i := 0; i < len(b.tasks) && !full(); i++ {
 		if t := s.follow(b.tasks[i], fits); t != nil {
 			b.add(t)
 		}
-	}
-	if len(b.tasks) > ready {
-		b.sort()
 	}
 	return nil
 }
