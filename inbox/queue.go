@@ -52,7 +52,7 @@ func Queue(tx pgx.Tx, sql string, args ...any) error {
 
 // Flush implements consumer.BatchTx.
 func (t *handlerTx) Flush(ctx context.Context) error {
-	t.guard.turn(nil, t.conn.PgConn())
+	t.guard.turn(nil)
 	if t.guard.inUse() {
 		return ErrTransactionBusy
 	}

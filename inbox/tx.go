@@ -25,7 +25,7 @@ type handlerTx struct {
 
 // For implements consumer.BatchTx.
 func (t *handlerTx) For(m *consumer.Message) pgx.Tx {
-	t.guard.turn(m, t.conn.PgConn())
+	t.guard.turn(m)
 	tx := t.guard.newTx()
 	tx.conn, tx.guard, tx.m = t.conn, t.guard, m
 	return tx
