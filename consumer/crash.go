@@ -131,8 +131,9 @@ func (s *streamRun[Tx]) note(ctx context.Context, ts []*task, alone bool) (res r
 
 // notedTasks are those whose attempts are noted.
 type notedTasks struct {
-	mu  sync.Mutex
-	all map[*task]struct{}
+	mu   sync.Mutex
+	all  map[*task]struct{}
+	owed []string // ids whose end could not be noted
 }
 
 func (n *notedTasks) add(t *task) {
@@ -144,13 +145,25 @@ func (n *notedTasks) add(t *task) {
 	n.all[t] = struct{}{}
 }
 
-// remove tells whether t was one.
-func (n *notedTasks) remove(t *task) bool {
+// end returns the ids of those of ts that are noted, and of what is owed.
+func (n *notedTasks) end(ts []*task) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, noted := n.all[t]
-	delete(n.all, t)
-	return noted
+	ids := n.owed
+	n.owed = nil
+	for _, t := range ts {
+		if _, noted := n.all[t]; noted {
+			ids = append(ids, t.m.ID)
+			delete(n.all, t)
+		}
+	}
+	return ids
+}
+
+func (n *notedTasks) owe(ids []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.owed = append(n.owed, ids...)
 }
 
 func (n *notedTasks) list() []*task {
@@ -159,21 +172,18 @@ func (n *notedTasks) list() []*task {
 	return slices.Collect(maps.Keys(n.all))
 }
 
-// survived notes that the process has outlived all attempts at ts.
+// survived notes that the process has outlived all attempts at ts. What cannot be
+// noted is noted with the next.
 func (s *streamRun[Tx]) survived(ctx context.Context, ts ...*task) {
-	var ids []string
-	for _, t := range ts {
-		if s.noted.remove(t) {
-			ids = append(ids, t.m.ID)
-		}
-	}
+	ids := s.noted.end(ts)
 	if len(ids) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
 	defer cancel()
 	if err := s.runner.crashes.inbox.EndAttempts(ctx, s.runner.cfg.Subscriber, ids); err != nil {
-		s.log.message(ctx, ts[0].m, "that an attempt came to its end could not be noted", err)
+		s.noted.owe(ids)
+		s.log.DebugContext(ctx, "that attempts came to their end could not be noted, and is tried again", attrError, err)
 	}
 }
 
