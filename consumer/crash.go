@@ -35,6 +35,38 @@ type crashWatch struct {
 	// alone is held for writing while a message is handled that was in a
 	// handler when a process ended, so that another crash shows whose it is.
 	alone sync.RWMutex
+
+	mu   sync.Mutex
+	owed map[string]struct{} // ids of attempts whose end could not be noted
+}
+
+// owe keeps ids for the next time that the database is there. They have not ended
+// their process: else an outage would look like a crash to another runner.
+func (w *crashWatch) owe(ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.owed == nil {
+		w.owed = map[string]struct{}{}
+	}
+	for _, id := range ids {
+		w.owed[id] = struct{}{}
+	}
+}
+
+// end notes the end of attempts, and of those before that are owed.
+func (w *crashWatch) end(ctx context.Context, subscriber string, ids []string) error {
+	w.mu.Lock()
+	ids = slices.AppendSeq(ids, maps.Keys(w.owed))
+	w.owed = nil
+	w.mu.Unlock()
+	if len(ids) == 0 {
+		return nil
+	}
+	err := w.inbox.EndAttempts(ctx, subscriber, ids)
+	if err != nil {
+		w.owe(ids)
+	}
+	return err
 }
 
 func newCrashWatch(inbox any, runner string, limit int) *crashWatch {
@@ -111,7 +143,11 @@ func (s *streamRun[Tx]) note(ctx context.Context, ts []*task, alone bool) (res r
 	if len(found) == 0 {
 		return result{}, true
 	}
-	crashes, err := w.inbox.BeginAttempts(ctx, s.runner.cfg.Subscriber, ids, w.runner, alone)
+	var crashes []int
+	err := w.end(ctx, s.runner.cfg.Subscriber, nil)
+	if err == nil {
+		crashes, err = w.inbox.BeginAttempts(ctx, s.runner.cfg.Subscriber, ids, w.runner, alone)
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return result{fate: cut, err: err}, false
@@ -131,9 +167,8 @@ func (s *streamRun[Tx]) note(ctx context.Context, ts []*task, alone bool) (res r
 
 // notedTasks are those whose attempts are noted.
 type notedTasks struct {
-	mu   sync.Mutex
-	all  map[*task]struct{}
-	owed []string // ids whose end could not be noted
+	mu  sync.Mutex
+	all map[*task]struct{}
 }
 
 func (n *notedTasks) add(t *task) {
@@ -145,25 +180,13 @@ func (n *notedTasks) add(t *task) {
 	n.all[t] = struct{}{}
 }
 
-// end returns the ids of those of ts that are noted, and of what is owed.
-func (n *notedTasks) end(ts []*task) []string {
+// remove tells whether t was one.
+func (n *notedTasks) remove(t *task) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	ids := n.owed
-	n.owed = nil
-	for _, t := range ts {
-		if _, noted := n.all[t]; noted {
-			ids = append(ids, t.m.ID)
-			delete(n.all, t)
-		}
-	}
-	return ids
-}
-
-func (n *notedTasks) owe(ids []string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.owed = append(n.owed, ids...)
+	_, noted := n.all[t]
+	delete(n.all, t)
+	return noted
 }
 
 func (n *notedTasks) list() []*task {
@@ -172,18 +195,21 @@ func (n *notedTasks) list() []*task {
 	return slices.Collect(maps.Keys(n.all))
 }
 
-// survived notes that the process has outlived all attempts at ts. What cannot be
-// noted is noted with the next.
+// survived notes that the process has outlived all attempts at ts.
 func (s *streamRun[Tx]) survived(ctx context.Context, ts ...*task) {
-	ids := s.noted.end(ts)
+	var ids []string
+	for _, t := range ts {
+		if s.noted.remove(t) {
+			ids = append(ids, t.m.ID)
+		}
+	}
 	if len(ids) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
 	defer cancel()
-	if err := s.runner.crashes.inbox.EndAttempts(ctx, s.runner.cfg.Subscriber, ids); err != nil {
-		s.noted.owe(ids)
-		s.log.DebugContext(ctx, "that attempts came to their end could not be noted, and is tried again", attrError, err)
+	if err := s.runner.crashes.end(ctx, s.runner.cfg.Subscriber, ids); err != nil {
+		s.log.message(ctx, ts[0].m, "that an attempt came to its end could not be noted yet", err)
 	}
 }
 
