@@ -112,7 +112,9 @@ func (s *session) explain(ctx context.Context, err error, answered int, commit p
 func (s *session) addEnd(t *trip, c *claim, suspect bool) {
 	mine, seen := c.split()
 	if len(seen) > 0 {
-		t.add(s.in.sql.lookup, s.subscriber, seen).row = func(values [][]byte) {
+		lookup := t.add(s.in.sql.lookup, s.subscriber, seen)
+		lookup.unprepared = true // a plan from when the table was small would read all of it
+		lookup.row = func(values [][]byte) {
 			c.stored(values[0], values[1])
 		}
 	}
