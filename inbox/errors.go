@@ -17,7 +17,8 @@ import (
 var (
 	// ErrTransactionEnded: the handler's SQL was COMMIT, ROLLBACK or the like. A
 	// statement that begins in this way is not sent. What is hidden behind
-	// another one is noticed afterwards, and stays committed then.
+	// another one is noticed afterwards, and stays committed then; nothing is
+	// sent after it where it has left no transaction.
 	ErrTransactionEnded = errors.New("inbox: the handler ended its transaction by SQL; the runner commits it, on nil")
 	// ErrSQLFailed: a statement failed, and the handler returned nil all the
 	// same. PostgreSQL commits nothing then. A statement that may fail belongs

@@ -147,11 +147,12 @@ func (g *guard) leave(err error) error {
 	return err
 }
 
-func (g *guard) do(m *consumer.Message, f func() error) error {
+func (g *guard) do(m *consumer.Message, f func() error) (err error) {
 	if err := g.enter(m); err != nil {
 		return err
 	}
-	return g.leave(f())
+	defer func() { _ = g.leave(err) }()
+	return f()
 }
 
 // end refuses all further use. It returns nil when the connection is free, and

@@ -51,7 +51,7 @@ func Queue(tx pgx.Tx, sql string, args ...any) error {
 }
 
 // Flush implements consumer.BatchTx.
-func (t *handlerTx) Flush(ctx context.Context) error {
+func (t *handlerTx) Flush(ctx context.Context) (err error) {
 	t.guard.turn(nil)
 	if t.guard.inUse() {
 		return ErrTransactionBusy
@@ -59,7 +59,8 @@ func (t *handlerTx) Flush(ctx context.Context) error {
 	if err := t.guard.enter(nil); err != nil {
 		return err
 	}
-	return t.guard.leave(t.guard.flush(ctx, t.conn))
+	defer func() { _ = t.guard.leave(err) }()
+	return t.guard.flush(ctx, t.conn)
 }
 
 func (g *guard) queue(s queuedStatement) {

@@ -352,3 +352,32 @@ func TestBatchDoesNotSendHiddenRollbacks(t *testing.T) {
 		}
 	}
 }
+
+// What was given back stands behind what was delivered later, and still comes in
+// the order of delivery.
+func TestBatchHandlerGetsTheOrderOfDelivery(t *testing.T) {
+	b := newRunnerBench(t)
+	failed := false
+	b.cfg.Handler, b.cfg.MaxBatch = nil, 10
+	b.cfg.Batch = consumer.BatchHandlerFunc[pgx.Tx](func(ctx context.Context, tx pgx.Tx, ms []*consumer.Message) error {
+		number := func(m *consumer.Message) (n int) {
+			_, err := fmt.Sscan(m.ID[1:], &n)
+			require.NoError(t, err)
+			return n
+		}
+		for i, m := range ms {
+			if i > 0 && number(m) < number(ms[i-1]) {
+				t.Errorf("%s comes behind %s", m.ID, ms[i-1].ID)
+			}
+		}
+		if !failed {
+			failed = true
+			return consumer.Blame(ms[len(ms)-1], errHandler)
+		}
+		return b.record(ctx, tx, ms)
+	})
+	b.broker.Publish(numbered(100)...)
+	b.start()
+	b.publish()
+	b.requireEffects(100)
+}
