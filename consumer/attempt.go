@@ -110,7 +110,7 @@ func (r *Runner[Tx]) apply(ctx context.Context, tx Tx, fresh []*Message) error {
 		return err
 	}
 	if err := batch.Flush(ctx); err != nil {
-		return r.policy.classify(err)
+		return r.call(func() error { return err })
 	}
 	return nil
 }

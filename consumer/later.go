@@ -16,12 +16,19 @@ func (r *Runner[Tx]) later(ctx context.Context, inbox FailureInbox[Tx]) error {
 	l := &retryLoop[Tx]{Runner: r, inbox: inbox, turn: tries[Tx]{runner: r}}
 	var worker sync.WaitGroup
 	worker.Go(func() {
+		returned := false
+		defer func() {
+			if !returned {
+				_ = r.fail(errGoexit)
+			}
+		}()
 		defer l.turn.over(false)
 		timer := time.NewTimer(0)
 		defer timer.Stop()
 		for {
 			select {
 			case <-ctx.Done():
+				returned = true
 				return
 			case <-timer.C:
 			}

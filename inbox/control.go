@@ -95,6 +95,18 @@ func mayCommit(sql string, args []any) bool {
 	return false
 }
 
+// mayRollBack tells whether sql may hold a statement that rolls back to a
+// savepoint.
+func mayRollBack(sql string) bool {
+	for len(sql) > 0 {
+		var word string
+		if word, sql = cutWord(sql); strings.EqualFold(word, "rollback") {
+			return true
+		}
+	}
+	return false
+}
+
 // cutWord returns the letters at the beginning of sql, and what follows the byte
 // behind them.
 func cutWord(sql string) (word, rest string) {

@@ -143,13 +143,13 @@ func (g *guard) end() <-chan struct{} {
 	return g.idle
 }
 
-// errAlone is for SQL that, in a batch, might commit what is not its own.
-var errAlone = errors.New("inbox: SQL with a word that may commit: the message is handled by itself")
+// errAlone is for SQL that, in a batch, might commit or undo what is not its own.
+var errAlone = errors.New("inbox: SQL with a word that may commit or roll back: the message is handled by itself")
 
 // look looks at SQL on its way to the server. One that would end the transaction
 // is refused, and the transaction with it. One that might commit in a way that
-// only the server can see is refused in a batch, whose other messages would count
-// as processed then.
+// only the server can see, or roll back to a savepoint of another message, is
+// refused in a batch, whose other messages would count as processed then.
 func (g *guard) look(m *consumer.Message, sql string, args []any) error {
 	if !controlsTransaction(sql, args) {
 		return nil
@@ -161,7 +161,7 @@ func (g *guard) look(m *consumer.Message, sql string, args []any) error {
 	switch {
 	case endsTransaction(sql):
 		err = ErrTransactionEnded
-	case g.several && mayCommit(sql, args):
+	case g.several && (mayCommit(sql, args) || m != nil && mayRollBack(sql)):
 		err = errAlone
 	default:
 		return nil

@@ -53,6 +53,10 @@ type session struct {
 	conn       *pgxpool.Conn // nil while none is held
 	ahead      *claim        // what the last turn claimed for the next Process
 	limit      limit.Timer   // of a round trip
+	// savepoint stands before the handler of a retry, so that its changes can be
+	// undone while its message stays taken. No handler can guess its name, and
+	// set another in front of it.
+	savepoint string
 }
 
 // Process implements consumer.Session.

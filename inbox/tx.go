@@ -127,7 +127,7 @@ func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 	if err := t.enter(ctx); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	results := t.conn.SendBatch(ctx, b)
+	results := t.conn.SendBatch(ctx, t.guard.guarded(t.m, b))
 	_ = t.guard.leave(nil) // the results tell
 	return guardedResults{results, t.guard, t.m}
 }
