@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -73,7 +74,7 @@ func (s *session) finish(ctx context.Context, c *claim, suspect bool) error {
 		return err
 	}
 	if s.ahead != nil {
-		s.ahead.err = s.claimFailed(ctx, err)
+		s.ahead.err, s.ahead.made = s.claimFailed(ctx, err), time.Now()
 	}
 	return c.unexplained()
 }
