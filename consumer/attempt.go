@@ -30,7 +30,8 @@ type result struct {
 	final    bool      // when failed: trying again does not help
 	reason   Reason    // when rejected
 	culprit  *Message  // of a batch; nil where nobody knows
-	under    bool      // when away: the database went under the handler or its commit, and not by the handler's own word
+	under    bool      // when away: the database went while the handler had it, and not by the handler's own word
+	after    bool      // when away: it went when the handler had done its work, in the commit perhaps
 }
 
 // attempt claims messages, and handles those that are new. next may give those
@@ -147,7 +148,7 @@ func (t *trial[Tx]) judge(ctx context.Context, err error) result {
 	case ctx.Err() != nil:
 		return result{fate: cut, err: err}
 	case says(ErrOutage): // also a handler that hung because of it
-		return result{fate: away, err: err, under: t.began && !errors.Is(t.own, ErrOutage)}
+		return result{fate: away, err: err, under: t.own != nil && !errors.Is(t.own, ErrOutage), after: t.began && t.own == nil}
 	case t.timedOut != nil && (t.several || t.wasAway()): // and back before anyone could ask it
 		return result{fate: contended, err: t.timedOut}
 	case t.timedOut != nil:
@@ -193,7 +194,8 @@ func (r *Runner[Tx]) call(handle func() error) (err error) {
 }
 
 // outageLimit is how often in a row the database may go away under a message's
-// handler, or its commit, before the message is what takes it away.
+// handler, or in its commit while others are committed, before the message is
+// what takes it away.
 const outageLimit = 5
 
 // tookAway is the failure of a message under which the database went away too

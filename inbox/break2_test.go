@@ -2,6 +2,7 @@ package inbox_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,13 +42,17 @@ func TestBreakCommitKills(t *testing.T) {
 				defer stop()
 				deadline := time.Now().Add(15 * time.Second)
 				ok := false
-				for !ok && time.Now().Before(deadline) {
+				for n := 0; !ok && time.Now().Before(deadline); n++ {
+					if b.Processed(t) >= 39 { // what others commit is what speaks against this one
+						b.broker.Publish(message(fmt.Sprint("t", n), "x"))
+					}
 					time.Sleep(20 * time.Millisecond)
-					ok = b.Processed(t) == 40 && b.Int(t, "select count(*) from %s.failed_messages where next_attempt_at is null") == 1
+					ok = b.Processed(t) >= 40 && b.Int(t, "select count(*) from %s.failed_messages where next_attempt_at is null") == 1
 				}
 				t.Logf("later %v batch %d: %d runs, processed %d", later, maxBatch, runs.Load(), b.Processed(t))
 				require.True(t, ok, "no end")
-				require.Equal(t, 39, b.Int(t, "select count(*) from %s.effects"))
+				stop()
+				b.requireEffectsBut(1)
 			})
 		}
 	}

@@ -243,7 +243,8 @@ func TestBreakRetryHostile(t *testing.T) {
 				return b.Int(t, "select count(*) from %s.failed_messages where next_attempt_at is not null") == 0
 			}
 			deadline := time.Now().Add(25 * time.Second)
-			for !settled() && time.Now().Before(deadline) {
+			for n := 0; !settled() && time.Now().Before(deadline); n++ {
+				b.broker.Publish(message(fmt.Sprint("t", n), "x"))
 				time.Sleep(20 * time.Millisecond)
 			}
 			ok := settled()

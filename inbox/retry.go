@@ -45,7 +45,14 @@ func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, er
 		s.conn = nil
 		return nil, "", s.in.noConnection(err)
 	}
-	if err = s.payOwed(ctx); err != nil {
+	ask := newTrip()
+	if s.addAskRole(ask); len(ask.steps) > 0 {
+		err = s.send(ctx, ask)
+	}
+	if err == nil {
+		err = s.payOwed(ctx)
+	}
+	if err != nil {
 		return nil, "", s.claimFailed(ctx, err)
 	}
 	var id string
@@ -56,6 +63,7 @@ func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, er
 		f, xid, err = s.scanFailure(s.conn.QueryRow(ctx, s.in.failed.lock, s.subscriber, id))
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
+		s.rollback(ctx) // or the sweep would be
 		return nil, "", s.sweep(ctx)
 	}
 	if err == nil {
@@ -100,6 +108,7 @@ func (s *session) remove(ctx context.Context, f *consumer.Failure, xid string) e
 	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), s.in.cfg.CommitTimeout)
 	defer cancel()
 	t := newTrip()
+	s.addRole(t)
 	t.add(s.in.failed.same, xid)
 	s.addRelease(t, f)
 	t.add(s.in.failed.remove, s.subscriber, f.Message.ID)

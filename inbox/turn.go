@@ -25,6 +25,7 @@ func (s *session) claim(ctx context.Context, c *claim) error {
 	}
 	t := newTrip()
 	t.add(s.in.sql.begin)
+	s.addAskRole(t)
 	s.addClaim(t, c)
 	return s.claimFailed(ctx, s.send(ctx, t))
 }
@@ -112,6 +113,9 @@ func (s *session) explain(ctx context.Context, err error, answered int, commit p
 // addEnd adds what comes before the commit.
 func (s *session) addEnd(t *trip, c *claim, suspect bool) {
 	mine, seen := c.split()
+	if len(mine) > 0 && (suspect || len(seen) > 0) {
+		s.addRole(t)
+	}
 	if len(seen) > 0 {
 		t.add(s.in.sql.lookup, s.subscriber, seen).row = func(values [][]byte) {
 			c.stored(values[0], values[1])
