@@ -19,20 +19,39 @@ import (
 	"github.com/ackafter/ackafter/consumer"
 	"github.com/ackafter/ackafter/failures"
 	"github.com/ackafter/ackafter/inbox"
+	"github.com/ackafter/ackafter/internal/faultproxy"
+	"github.com/ackafter/ackafter/internal/pgtest"
+	"github.com/ackafter/ackafter/internal/servers"
 )
 
 func TestChaos(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		for _, maxBatch := range []int{1, 20} {
 			for _, iso := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.Serializable} {
-				t.Run(fmt.Sprint("keep ", keep, " batch ", maxBatch, " ", iso), func(t *testing.T) { chaos(t, keep, maxBatch, iso) })
+				t.Run(fmt.Sprint("keep ", keep, " batch ", maxBatch, " ", iso), func(t *testing.T) {
+					t.Parallel()
+					chaos(t, pgtest.URL(t), nil, keep, maxBatch, iso)
+				})
 			}
 		}
 	}
 }
 
-func chaos(t *testing.T, keep bool, maxBatch int, iso pgx.TxIsoLevel) {
-	b := newBench(t, inbox.Config{})
+// The same while the server is killed and started.
+func TestChaosKills(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	server, err := servers.StartPostgreSQL(ctx, t.TempDir(), servers.PostgreSQLConfig{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, server.Close()) }()
+	for _, keep := range []bool{true, false} {
+		t.Run(fmt.Sprint(keep), func(t *testing.T) { chaos(t, server.URL(), server, keep, 5, pgx.ReadCommitted) })
+	}
+}
+
+func chaos(t *testing.T, url string, server *servers.PostgreSQL, keep bool, maxBatch int, iso pgx.TxIsoLevel) {
+	b := benchOn(t, pgtest.On(t, url), inbox.Config{})
 	seconds, _ := strconv.Atoi(os.Getenv("CHAOS"))
 	if seconds == 0 {
 		seconds = 10
@@ -41,6 +60,7 @@ func chaos(t *testing.T, keep bool, maxBatch int, iso pgx.TxIsoLevel) {
 	defer cancel()
 	b.MustExec(t, "create table %s.log (n bigserial, id text, key text, seq int)")
 	broker := memory.NewWithConfig(memory.Config{Streams: 4})
+	proxy, through := faultproxy.InFrontOf(t, url)
 	var wg sync.WaitGroup
 	stopRunners, endRunners := context.WithCancel(ctx)
 	handler := consumer.HandlerFunc[pgx.Tx](func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
@@ -69,16 +89,22 @@ func chaos(t *testing.T, keep bool, maxBatch int, iso pgx.TxIsoLevel) {
 	for i := range 3 {
 		wg.Go(func() {
 			for stopRunners.Err() == nil { // each life is a process
-				cfg := b.Pool.Config()
+				cfg, _ := pgxpool.ParseConfig(through)
+				cfg.ConnConfig.RuntimeParams["search_path"] = ""
 				cfg.MaxConns = int32(1 + i*2)
 				pool, err := pgxpool.NewWithConfig(ctx, cfg)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				in, _ := inbox.NewWithConfig(pool, inbox.Config{Schema: b.Schema, Isolation: iso, LockTimeout: 300 * time.Millisecond, ClaimTimeout: 2 * time.Second})
+				in, _ := inbox.NewWithConfig(pool, inbox.Config{Schema: b.Schema, Isolation: iso, LockTimeout: 300 * time.Millisecond, ClaimTimeout: time.Second, CommitTimeout: time.Second})
 				r, err := consumer.New(consumer.Config[pgx.Tx]{
-					Subscriber: subscriber, Source: broker, Inbox: in, Handler: handler, KeepOrder: keep, MaxBatch: maxBatch, Workers: 1 + i,
+					Subscriber: subscriber, Source: broker, Inbox: in, Handler: handler, OnSetAside: func(_ context.Context, f consumer.Failure) {
+						if f.Reason == consumer.ReasonCrash {
+							t.Error("set aside as a crash: ", f.Message.ID)
+						}
+					},
+					KeepOrder: keep, MaxBatch: maxBatch, Workers: 1 + i,
 					Attempts: 2, Retry: consumer.Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond},
 					RetryLater: []time.Duration{5 * time.Millisecond, 5 * time.Millisecond, 5 * time.Millisecond}, RetryPoll: 10 * time.Millisecond,
 					Probe: consumer.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}, Logger: slog.New(slog.DiscardHandler),
@@ -104,10 +130,46 @@ func chaos(t *testing.T, keep bool, maxBatch int, iso pgx.TxIsoLevel) {
 	store, err := failures.New(b.Pool, failures.Config{Schema: b.Schema})
 	require.NoError(t, err)
 	var hands sync.WaitGroup
+	if server != nil {
+		hands.Go(func() {
+			for trouble.Err() == nil {
+				time.Sleep(time.Duration(500+rand.IntN(1500)) * time.Millisecond)
+				if err := server.Kill(ctx); err != nil {
+					t.Error(err)
+				}
+				if err := server.Start(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
 	hands.Go(func() {
 		for trouble.Err() == nil {
 			time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond)
-			switch rand.IntN(6) {
+			switch rand.IntN(12) {
+			case 4:
+				proxy.Cut()
+			case 5:
+				proxy.CutBefore(faultproxy.Reply, "COMMIT\x00")
+			case 6:
+				proxy.CutBefore(faultproxy.Request, "commit")
+			case 7:
+				proxy.CutBefore(faultproxy.Reply, "INSERT 0 1\x00")
+			case 8:
+				proxy.CutBefore(faultproxy.Reply, "UPDATE 1\x00")
+			case 9:
+				if rand.IntN(5) == 0 {
+					proxy.Refuse()
+					proxy.Cut()
+					time.Sleep(300 * time.Millisecond)
+					proxy.Accept()
+				}
+			case 10:
+				if rand.IntN(10) == 0 {
+					proxy.Stall()
+					time.Sleep(2500 * time.Millisecond)
+					proxy.Resume()
+				}
 			case 0:
 				broker.Disconnect()
 			case 1, 2:
