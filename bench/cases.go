@@ -43,10 +43,6 @@ func (c benchCase) String() string { return fmt.Sprintf("%s %s/%d", c.Broker, c.
 // hundred is how many messages a batch has.
 const hundred = 100
 
-// contended is how many messages several workers get who commit many at once on
-// random accounts: each deadlock takes a second.
-const contended = 6_000
-
 func allCases() []benchCase {
 	return []benchCase{
 		{Name: "hand", Kind: "hand", Messages: 6_000},
@@ -88,9 +84,6 @@ func selected(o options, broker string) []benchCase {
 			scaled := float64(c.Messages) * o.scale
 			if n > 1 {
 				scaled *= 1.5
-			}
-			if n > 1 && !c.Apart && c.Kind == "ours" && c.MaxBatch > 1 {
-				scaled = min(scaled, contended*o.scale) // or a case takes minutes
 			}
 			c.Messages = max(200, int(scaled))
 			if o.messages > 0 && c.Rate == 0 {

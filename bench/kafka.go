@@ -72,13 +72,13 @@ func (k apacheKafka) version(context.Context) (string, error) {
 
 func (k apacheKafka) publish(ctx context.Context, topic string, orders []order) error {
 	w := &kafkago.Writer{Addr: kafkago.TCP(k.brokers...), Topic: topic, RequiredAcks: kafkago.RequireAll,
-		Balancer: &kafkago.RoundRobin{}, BatchSize: 500, BatchTimeout: time.Millisecond, BatchBytes: 10 << 20}
+		Balancer: &kafkago.Hash{}, BatchSize: 500, BatchTimeout: time.Millisecond, BatchBytes: 10 << 20}
 	defer func() { _ = w.Close() }()
 	for len(orders) > 0 {
 		n := min(len(orders), 2000)
 		ms := make([]kafkago.Message, n)
 		for i, o := range orders[:n] {
-			ms[i] = kafkago.Message{Value: o.body(), Headers: []kafkago.Header{{Key: "message-id", Value: []byte(o.ID)}}}
+			ms[i] = kafkago.Message{Key: []byte(o.key()), Value: o.body(), Headers: []kafkago.Header{{Key: "message-id", Value: []byte(o.ID)}}}
 		}
 		if err := w.WriteMessages(ctx, ms...); err != nil {
 			return err

@@ -69,6 +69,10 @@ func (o order) hash() []byte {
 	return sum[:16]
 }
 
+// key is the account: ours handles the messages of one key in order, and so do
+// Kafka's partitions.
+func (o order) key() string { return strconv.Itoa(o.Account) }
+
 // body returns o as JSON, with its time at a fixed place.
 func (o order) body() []byte {
 	b := fmt.Appendf(make([]byte, 0, bodyBytes), `{"at":%d,"id":%q,"account":%d,"amount":%d,"fail":%v,"pad":"`,

@@ -38,8 +38,8 @@ library two transactions more, once. A figure counts only if the accounts are ri
 
 // accountsNote says what -accounts means for the figures.
 var accountsNote = map[string]string{
-	accountsRandom: "Accounts are random. So two workers that commit several messages at once may deadlock, which costs a second each time\n" +
-		"(`deadlock_timeout`): with 4 workers these figures vary by a multiple. [performance.md](performance.md#deadlocks) says how to avoid that.",
+	accountsRandom: "Accounts are random, and each message has its account for a key. So no two workers of this library change one account at\n" +
+		"once, and neither do two partitions. Without keys, batches of several workers on few rows deadlock: see [performance.md](performance.md#deadlocks).",
 	accountsApart: "Messages near each other change different accounts, so that no two transactions meet. Where they do, and several messages are\n" +
 		"committed at once, deadlocks make 4 workers much slower than here: see [performance.md](performance.md#deadlocks).",
 }

@@ -28,7 +28,7 @@ func openPublisher(b broker, queue string) (publisher, error) {
 		return publisher{func(ctx context.Context, orders []order) error {
 			for _, o := range orders {
 				err := ch.PublishWithContext(ctx, "", queue, false, false, amqp.Publishing{
-					DeliveryMode: amqp.Persistent, MessageId: o.ID, Body: o.body()})
+					DeliveryMode: amqp.Persistent, MessageId: o.ID, CorrelationId: o.key(), Body: o.body()})
 				if err != nil {
 					return err
 				}
@@ -37,11 +37,11 @@ func openPublisher(b broker, queue string) (publisher, error) {
 		}, func() { _ = conn.Close() }}, nil
 	case apacheKafka:
 		w := &kafkago.Writer{Addr: kafkago.TCP(b.brokers...), Topic: queue, RequiredAcks: kafkago.RequireAll,
-			Balancer: &kafkago.RoundRobin{}, BatchTimeout: 1, BatchSize: 100}
+			Balancer: &kafkago.Hash{}, BatchTimeout: 1, BatchSize: 100}
 		return publisher{func(ctx context.Context, orders []order) error {
 			ms := make([]kafkago.Message, len(orders))
 			for i, o := range orders {
-				ms[i] = kafkago.Message{Value: o.body(), Headers: []kafkago.Header{{Key: "message-id", Value: []byte(o.ID)}}}
+				ms[i] = kafkago.Message{Key: []byte(o.key()), Value: o.body(), Headers: []kafkago.Header{{Key: "message-id", Value: []byte(o.ID)}}}
 			}
 			return w.WriteMessages(ctx, ms...)
 		}, func() { _ = w.Close() }}, nil

@@ -72,7 +72,7 @@ func (r rabbitMQ) publish(ctx context.Context, queue string, orders []order) err
 		confirms := make([]*amqp.DeferredConfirmation, 0, len(orders))
 		for _, o := range orders {
 			c, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", queue, false, false, amqp.Publishing{
-				DeliveryMode: amqp.Persistent, MessageId: o.ID, ContentType: "application/json", Body: o.body()})
+				DeliveryMode: amqp.Persistent, MessageId: o.ID, CorrelationId: o.key(), ContentType: "application/json", Body: o.body()})
 			if err != nil {
 				return err
 			}
@@ -88,7 +88,8 @@ func (r rabbitMQ) publish(ctx context.Context, queue string, orders []order) err
 }
 
 func (r rabbitMQ) source(queue string) (consumer.Source, consumer.IDFunc, error) {
-	s, err := rabbitmq.New(rabbitmq.Config{URL: r.url, Queue: queue, Prefetch: prefetch})
+	s, err := rabbitmq.New(rabbitmq.Config{URL: r.url, Queue: queue, Prefetch: prefetch,
+		Key: func(d *amqp.Delivery) []byte { return []byte(d.CorrelationId) }})
 	return s, nil, err
 }
 

@@ -111,10 +111,7 @@ func (r *Runner[Tx]) apply(ctx context.Context, tx Tx, fresh []*Message) error {
 	if err := r.applyAll(ctx, tx, batch, fresh); err != nil || batch == nil {
 		return err
 	}
-	if err := batch.Flush(ctx); err != nil {
-		return r.call(func() error { return err })
-	}
-	return nil
+	return r.call(func() error { return batch.Flush(ctx) })
 }
 
 func (r *Runner[Tx]) applyAll(ctx context.Context, tx Tx, batch BatchTx[Tx], fresh []*Message) error {

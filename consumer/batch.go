@@ -121,7 +121,7 @@ func (b *batch) of(m *Message) *task {
 // go together. A message that it took and that has to wait for the next batch is
 // returned.
 func (s *streamRun[Tx]) fill(b *batch) (misfit *task) {
-	defer b.sort()
+	defer b.sort() // what was given back stands behind what was delivered later
 	limit := s.size.now()
 	fits := func(t *task) bool {
 		return t.aside == nil && t.crashes == 0 && s.apart(t) == s.apart(b.tasks[0]) && t.noted == b.tasks[0].noted &&

@@ -35,6 +35,38 @@ type crashWatch struct {
 	// alone is held for writing while a message is handled that was in a
 	// handler when a process ended, so that another crash shows whose it is.
 	alone sync.RWMutex
+
+	mu   sync.Mutex
+	owed map[string]struct{} // ids of attempts whose end could not be noted
+}
+
+// owe keeps ids for the next time that the database is there. They have not ended
+// their process: else an outage would look like a crash to another runner.
+func (w *crashWatch) owe(ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.owed == nil {
+		w.owed = map[string]struct{}{}
+	}
+	for _, id := range ids {
+		w.owed[id] = struct{}{}
+	}
+}
+
+// end notes the end of attempts, and of those before that are owed.
+func (w *crashWatch) end(ctx context.Context, subscriber string, ids []string) error {
+	w.mu.Lock()
+	ids = slices.AppendSeq(ids, maps.Keys(w.owed))
+	w.owed = nil
+	w.mu.Unlock()
+	if len(ids) == 0 {
+		return nil
+	}
+	err := w.inbox.EndAttempts(ctx, subscriber, ids)
+	if err != nil {
+		w.owe(ids)
+	}
+	return err
 }
 
 func newCrashWatch(inbox any, runner string, limit int) *crashWatch {
@@ -111,7 +143,11 @@ func (s *streamRun[Tx]) note(ctx context.Context, ts []*task, alone bool) (res r
 	if len(found) == 0 {
 		return result{}, true
 	}
-	crashes, err := w.inbox.BeginAttempts(ctx, s.runner.cfg.Subscriber, ids, w.runner, alone)
+	var crashes []int
+	err := w.end(ctx, s.runner.cfg.Subscriber, nil)
+	if err == nil {
+		crashes, err = w.inbox.BeginAttempts(ctx, s.runner.cfg.Subscriber, ids, w.runner, alone)
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return result{fate: cut, err: err}, false
@@ -172,8 +208,8 @@ func (s *streamRun[Tx]) survived(ctx context.Context, ts ...*task) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.runner.cfg.AckTimeout)
 	defer cancel()
-	if err := s.runner.crashes.inbox.EndAttempts(ctx, s.runner.cfg.Subscriber, ids); err != nil {
-		s.log.message(ctx, ts[0].m, "that an attempt came to its end could not be noted", err)
+	if err := s.runner.crashes.end(ctx, s.runner.cfg.Subscriber, ids); err != nil {
+		s.log.message(ctx, ts[0].m, "that an attempt came to its end could not be noted yet", err)
 	}
 }
 

@@ -383,7 +383,9 @@ func TestDeadLetterKeepsTheProducersID(t *testing.T) {
 
 type orderedInbox struct{ *asideInbox }
 
-func (orderedInbox) Behind(context.Context, *Tx, string, []byte) (bool, error) { return false, nil }
+func (orderedInbox) Behind(context.Context, *Tx, string, *consumer.Message) (bool, error) {
+	return false, nil
+}
 
 // In batches, what becomes a dead letter costs the others nothing.
 func TestDeadLetterInBatches(t *testing.T) {

@@ -115,6 +115,11 @@ func (l *retryLoop[Tx]) retryDue(ctx, work context.Context) retried {
 		if l.isSpent(f) {
 			return errSpent
 		}
+		if f.Reason != ReasonBehind { // of which the inbox has chosen the first
+			if err := l.behind(ctx, tx, f.Message); err != nil {
+				return err
+			}
+		}
 		return t.trial.run(ctx, tx, []*Message{f.Message})
 	}, func(f *Failure, err error) Disposition { return t.failed(work, f, err) })
 	return t.outcome(work, f, err, p)
@@ -126,6 +131,9 @@ func (t *retry[Tx]) failed(work context.Context, f *Failure, err error) Disposit
 	switch {
 	case errors.Is(err, errCrash) && t.trial.own == nil:
 		f.Reason, f.Error, f.RetryIn = ReasonCrash, crashed(f.Crashes).Error(), forGood
+	case errors.Is(err, errBehind) && t.trial.own == nil:
+		// Whoever has made it due wants it to run, in its turn.
+		f.Reason, f.Error, f.RetryIn = ReasonBehind, errBehind.Error(), forGood
 	case errors.Is(err, errSpent) && t.trial.own == nil:
 		*f = *t.spent
 	default:

@@ -10,28 +10,7 @@ import (
 
 	"github.com/ackafter/ackafter/consumer"
 	"github.com/ackafter/ackafter/inbox"
-	"github.com/ackafter/ackafter/internal/faultproxy"
-	"github.com/ackafter/ackafter/internal/pgtest"
 )
-
-// The end of an attempt is noted later when the database is away.
-func TestBreakOwedEnds(t *testing.T) {
-	proxy, url := faultproxy.InFrontOf(t, pgtest.URL(t))
-	b := newBench(t, inbox.Config{})
-	pool := pgtest.Pool(t, url)
-	defer pool.Close()
-	in, err := inbox.NewWithConfig(pool, inbox.Config{Schema: b.Schema})
-	require.NoError(t, err)
-	_, err = in.BeginAttempts(b.ctx, subscriber, []string{"m1", "m2"}, "r", false)
-	require.NoError(t, err)
-	proxy.Refuse()
-	proxy.Cut()
-	require.Error(t, in.EndAttempts(b.ctx, subscriber, []string{"m1", "m2"}))
-	proxy.Accept()
-	_, err = in.RetryDue(b.ctx, subscriber, nil, nil)
-	require.NoError(t, err)
-	require.Zero(t, b.Int(t, "select count(*) from %s.begun_attempts"))
-}
 
 // begin read only, in a transaction, is a mere warning, and what follows inherits it.
 func TestBreakBeginReadOnly(t *testing.T) {

@@ -125,7 +125,7 @@ func TestSetAsideWithTheRightsOfTheGuide(t *testing.T) {
 	require.NoError(t, err)
 	for _, result := range []error{errHandler, nil, nil} { // the last finds nothing, and sweeps
 		_, err = in.RetryDue(b.ctx, subscriber, func(ctx context.Context, tx pgx.Tx, f consumer.Failure) error {
-			_, err := in.Behind(ctx, tx, subscriber, f.Message.Key)
+			_, err := in.Behind(ctx, tx, subscriber, f.Message)
 			return errors.Join(err, result)
 		}, again)
 		require.ErrorIs(t, err, result)

@@ -75,9 +75,11 @@ func endsTransaction(sql string) bool {
 	return false
 }
 
-// mayCommit tells whether sql may hold a statement that commits, in another place
-// than its beginning. It errs on the side of caution.
-func mayCommit(sql string, args []any) bool {
+// reachesOthers tells whether sql may hold a statement that commits or undoes more
+// than what its own message has done: one that ends the transaction, in another
+// place than its beginning, or a rollback to a savepoint, which may be that of an
+// earlier message. It errs on the side of caution.
+func reachesOthers(sql string, args []any) bool {
 	if rewrites(args) {
 		return true
 	}
@@ -86,21 +88,9 @@ func mayCommit(sql string, args []any) bool {
 		var word string
 		word, sql = cutWord(sql)
 		switch {
-		case strings.EqualFold(word, "commit"), strings.EqualFold(word, "prepare"):
+		case strings.EqualFold(word, "commit"), strings.EqualFold(word, "prepare"), strings.EqualFold(word, "rollback"):
 			return true
-		case several && strings.EqualFold(word, "end"):
-			return true
-		}
-	}
-	return false
-}
-
-// mayRollBack tells whether sql may hold a statement that rolls back to a
-// savepoint.
-func mayRollBack(sql string) bool {
-	for len(sql) > 0 {
-		var word string
-		if word, sql = cutWord(sql); strings.EqualFold(word, "rollback") {
+		case several && (strings.EqualFold(word, "end") || strings.EqualFold(word, "abort")):
 			return true
 		}
 	}
@@ -124,7 +114,11 @@ func nextWord(sql string) (word, rest string) {
 		sql = strings.TrimLeft(sql, "; \t\r\n\f\v")
 		switch {
 		case strings.HasPrefix(sql, "--"):
-			_, sql, _ = strings.Cut(sql, "\n")
+			n := strings.IndexAny(sql, "\r\n") // to the server, either ends the line
+			if n < 0 {
+				return "", ""
+			}
+			sql = sql[n:]
 		case strings.HasPrefix(sql, "/*"):
 			sql = afterComment(sql)
 		default:

@@ -31,12 +31,11 @@ func (in *Inbox) BeginAttempts(ctx context.Context, subscriber string, ids []str
 	return crashes, nil
 }
 
-// EndAttempts implements consumer.CrashInbox. What it cannot note it owes.
+// EndAttempts implements consumer.CrashInbox.
 func (in *Inbox) EndAttempts(ctx context.Context, subscriber string, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, in.cfg.CommitTimeout)
 	defer cancel()
 	if _, err := in.pool.Exec(ctx, in.attempts.end, subscriber, ids); err != nil {
-		in.owed.end(subscriber, ids)
 		return fmt.Errorf("inbox: note the end of an attempt: %w: %w", consumer.ErrOutage, err)
 	}
 	return nil

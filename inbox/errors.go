@@ -17,7 +17,8 @@ import (
 var (
 	// ErrTransactionEnded: the handler's SQL was COMMIT, ROLLBACK or the like. A
 	// statement that begins in this way is not sent. What is hidden behind
-	// another one is noticed afterwards, and stays committed then.
+	// another one is noticed afterwards, and stays committed then; nothing is
+	// sent after it where it has left no transaction.
 	ErrTransactionEnded = errors.New("inbox: the handler ended its transaction by SQL; the runner commits it, on nil")
 	// ErrSQLFailed: a statement failed, and the handler returned nil all the
 	// same. PostgreSQL commits nothing then. A statement that may fail belongs
@@ -130,7 +131,7 @@ func (s *session) blame(ctx context.Context, err, last error) error {
 			return err // pgx closes a connection whose context ends
 		}
 		return fmt.Errorf("inbox: connection lost: %w: %w", consumer.ErrOutage, err)
-	case !isPgErr || s.pg().TxStatus() == 'T':
+	case !isPgErr || s.pg().TxStatus() == 'T' && !isSame(pgErr, last):
 		return err // the statement may have been another database's
 	case isContention(pgErr):
 		return fmt.Errorf("%w: %w", consumer.ErrContention, err)
@@ -145,16 +146,17 @@ func (s *session) blame(ctx context.Context, err, last error) error {
 // was put in the place of another, only the server can tell: see
 // statements.unchanged.
 func (s *session) inspect(ctx context.Context, lastErr error) error {
-	if s.pg().IsClosed() {
-		if lastErr == nil {
-			lastErr = errors.New("conn closed")
-		}
-		return s.blame(ctx, fmt.Errorf("%w: %w", ErrSQLFailed, lastErr), lastErr)
-	}
 	if err := left(0, s.pg(), lastErr); err != nil {
 		return s.blame(ctx, err, lastErr)
 	}
 	return nil
+}
+
+// isSame tells whether pgErr is what a statement of this transaction has returned,
+// which a savepoint has survived.
+func isSame(pgErr *pgconn.PgError, last error) bool {
+	var own *pgconn.PgError
+	return errors.As(last, &own) && own == pgErr
 }
 
 func isContextError(err error) bool {

@@ -18,11 +18,14 @@ import (
 // it belongs to the session again; so everything that a handler, or a goroutine
 // which it left behind, does on the connection is counted.
 type guard struct {
+	pg *pgconn.PgConn // to be looked at only while nobody is on the connection
+
 	mu     sync.Mutex
 	ended  bool          // the handler has returned
 	active int           // how many are on the connection
 	idle   chan struct{} // closed when none is any more; nil while nobody waits
 	err    error         // the last error of a statement, for a handler that swallows it
+	lost   bool          // the connection, by err
 	looks  bool          // as if a statement controlled the transaction
 
 	several bool              // messages share the transaction
@@ -51,8 +54,9 @@ func (g *guard) nextSavepoint() string {
 	return "ackafter_" + strconv.Itoa(g.savepoints)
 }
 
-// enter returns pgx.ErrTxClosed to whoever outlives the handler of m. Otherwise
-// leave must follow.
+// enter returns pgx.ErrTxClosed to whoever outlives the handler of m, and
+// ErrTransactionEnded where a statement would commit by itself. Otherwise leave
+// must follow.
 func (g *guard) enter(m *consumer.Message) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -60,6 +64,9 @@ func (g *guard) enter(m *consumer.Message) error {
 	case g.ended || g.message != m:
 		return pgx.ErrTxClosed
 	case g.broken != nil:
+		return g.broken
+	case g.active == 0 && !g.pg.IsClosed() && g.pg.TxStatus() == 'I':
+		g.broken = blamed(m, ErrTransactionEnded)
 		return g.broken
 	}
 	g.active++
@@ -84,13 +91,21 @@ func (g *guard) breaks(err error) {
 
 // turn lets the handler of m use the transaction, and nobody else. It blames the
 // one before for the state in which that has left it.
-func (g *guard) turn(m *consumer.Message, pg *pgconn.PgConn) {
+func (g *guard) turn(m *consumer.Message) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.message != nil && g.broken == nil && !pg.IsClosed() {
-		g.broken = consumer.Blame(g.message, left(g.active, pg, g.err))
+	if g.message != nil && g.broken == nil {
+		g.broken = consumer.Blame(g.message, left(g.active, g.pg, g.err))
 	}
 	g.message = m
+}
+
+// blamed is err as the fault of m, which is nil outside of a batch.
+func blamed(m *consumer.Message, err error) error {
+	if m == nil {
+		return err
+	}
+	return consumer.Blame(m, err)
 }
 
 // left returns what a handler that returned nil did wrong to its transaction.
@@ -99,9 +114,11 @@ func left(active int, pg *pgconn.PgConn, err error) error {
 	switch {
 	case active > 0 || pg.IsBusy():
 		return ErrTransactionBusy
-	case pg.TxStatus() == 'I':
+	case pg.IsClosed() && err == nil:
+		return fmt.Errorf("%w: conn closed", ErrSQLFailed)
+	case !pg.IsClosed() && pg.TxStatus() == 'I':
 		return ErrTransactionEnded
-	case pg.TxStatus() == 'E' && err != nil:
+	case (pg.IsClosed() || pg.TxStatus() == 'E') && err != nil:
 		return fmt.Errorf("%w: %w", ErrSQLFailed, err)
 	case pg.TxStatus() == 'E':
 		return ErrSQLFailed
@@ -109,25 +126,33 @@ func left(active int, pg *pgconn.PgConn, err error) error {
 	return nil
 }
 
-// leave remembers what a statement returned, and passes it on.
+// leave remembers what a statement returned, and passes it on. Of a connection
+// that is lost it keeps why: whoever swallows that and goes on learns only that it
+// is closed.
 func (g *guard) leave(err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err != nil {
+	if err != nil && !g.lost {
 		g.err = err
 	}
-	if g.active--; g.active == 0 && g.idle != nil {
+	g.active--
+	if g.active > 0 {
+		return err
+	}
+	g.lost = g.err != nil && g.pg.IsClosed()
+	if g.idle != nil {
 		close(g.idle)
 		g.idle = nil
 	}
 	return err
 }
 
-func (g *guard) do(m *consumer.Message, f func() error) error {
+func (g *guard) do(m *consumer.Message, f func() error) (err error) {
 	if err := g.enter(m); err != nil {
 		return err
 	}
-	return g.leave(f())
+	defer func() { _ = g.leave(err) }()
+	return f()
 }
 
 // end refuses all further use. It returns nil when the connection is free, and
@@ -147,9 +172,9 @@ func (g *guard) end() <-chan struct{} {
 var errAlone = errors.New("inbox: SQL with a word that may commit or roll back: the message is handled by itself")
 
 // look looks at SQL on its way to the server. One that would end the transaction
-// is refused, and the transaction with it. One that might commit in a way that
-// only the server can see, or roll back to a savepoint of another message, is
-// refused in a batch, whose other messages would count as processed then.
+// is refused, and the transaction with it. One that might commit or roll back in a
+// way that only the server can see is refused in a batch, whose other messages
+// would count as processed then, or be processed twice.
 func (g *guard) look(m *consumer.Message, sql string, args []any) error {
 	if !controlsTransaction(sql, args) {
 		return nil
@@ -161,14 +186,12 @@ func (g *guard) look(m *consumer.Message, sql string, args []any) error {
 	switch {
 	case endsTransaction(sql):
 		err = ErrTransactionEnded
-	case g.several && (mayCommit(sql, args) || m != nil && mayRollBack(sql)):
+	case g.several && reachesOthers(sql, args):
 		err = errAlone
 	default:
 		return nil
 	}
-	if m != nil {
-		err = consumer.Blame(m, err)
-	}
+	err = blamed(m, err)
 	if g.broken == nil {
 		g.broken = err
 	}

@@ -3,6 +3,7 @@ package inbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -172,5 +173,28 @@ func TestHandlersOwnTroublesAreNoOutage(t *testing.T) {
 func cancelling(pool *pgxpool.Config) {
 	pool.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Second}
+	}
+}
+
+// A handler that cuts its own statement short, swallows that and goes on has
+// failed: its closed connection is no outage.
+func TestOwnTimeoutThatIsSwallowedIsNoOutage(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprintf("again=%v", again), func(t *testing.T) {
+			b := newBench(t, inbox.Config{})
+			_, err := b.process(b.do(func(ctx context.Context, tx pgx.Tx) error {
+				short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+				defer cancel()
+				_, _ = tx.Exec(short, "select pg_sleep(5)")
+				_, err := tx.Exec(ctx, "select 1") // on a closed connection
+				if again {
+					return err
+				}
+				return nil
+			}), message("m1", "x"))
+			require.Error(t, err)
+			require.NotErrorIs(t, err, consumer.ErrOutage)
+			b.requireEffects(0)
+		})
 	}
 }

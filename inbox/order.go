@@ -11,8 +11,8 @@ import (
 )
 
 // Behind implements consumer.OrderInbox.
-func (in *Inbox) Behind(ctx context.Context, tx pgx.Tx, subscriber string, key []byte) (behind bool, err error) {
-	err = tx.QueryRow(ctx, in.order.behind, subscriber, key).Scan(&behind)
+func (in *Inbox) Behind(ctx context.Context, tx pgx.Tx, subscriber string, m *consumer.Message) (behind bool, err error) {
+	err = tx.QueryRow(ctx, in.order.behind, subscriber, m.Key, m.ID).Scan(&behind)
 	return behind, err
 }
 
@@ -57,7 +57,7 @@ func (s *session) sweep(ctx context.Context) error {
 
 // orderStatements is the SQL on the order of messages in failed_messages.
 type orderStatements struct {
-	behind  string // takes (subscriber, key)
+	behind  string // takes (subscriber, key, id); of a new message, every row is before it
 	release string // takes (subscriber, key, id), the last of the message that goes
 	sweep   string // takes (subscriber)
 }
@@ -65,7 +65,8 @@ type orderStatements struct {
 func newOrderStatements(cfg Config) orderStatements {
 	table := pgx.Identifier{cfg.Schema, "failed_messages"}.Sanitize()
 	return orderStatements{
-		behind: `select exists (select from ` + table + ` where subscriber_id = $1::text and ` + sameKey("", "$2::bytea") + `)`,
+		behind: `select exists (select from ` + table + ` where subscriber_id = $1::text and ` + sameKey("", "$2::bytea") + `
+	and (sequence < (select sequence from ` + table + ` where subscriber_id = $1::text and message_id = $3::text)) is not false)`,
 		release: `update ` + table + ` set next_attempt_at = now()
 where sequence = (select sequence from ` + table + `
 	where subscriber_id = $1::text and ` + sameKey("", "$2::bytea") + ` and message_id <> $3::text

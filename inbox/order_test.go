@@ -113,3 +113,32 @@ func TestKeepOrderFindsWhatWaitsForNothing(t *testing.T) {
 	require.Eventually(t, func() bool { return b.Int(t, "select count(*) from %s.failed_messages") == 0 }, 30*time.Second, 10*time.Millisecond)
 	b.requireChanges(1)
 }
+
+// What was set aside for a reason of its own runs in the order of its key all the
+// same when an operator makes all of it due, and waits while an earlier one fails.
+func TestKeepOrderOfWhatIsMadeDue(t *testing.T) {
+	b := newRunnerBench(t)
+	b.cfg.KeepOrder, b.cfg.Horizon = true, time.Hour
+	b.cfg.RetryLater = []time.Duration{100 * time.Millisecond, 100 * time.Millisecond}
+	var order []string // one after the other
+	failed := false
+	b.handle = func(_ context.Context, _ pgx.Tx, m *consumer.Message) error {
+		if m.ID == "a0" && !failed {
+			failed = true
+			return errHandler
+		}
+		order = append(order, m.ID)
+		return nil
+	}
+	stop := b.start()
+	for i := range 5 {
+		b.broker.Publish(&consumer.Message{ID: fmt.Sprint("a", i), Key: []byte("a"), Body: []byte("x"), Time: time.Now().Add(-2 * time.Hour)})
+	}
+	b.publish()
+	b.requireAside(5)
+	require.Equal(t, "late", b.reason("a4"))
+	b.MustExec(t, "update %s.failed_messages set next_attempt_at = now()")
+	require.Eventually(t, func() bool { return b.Int(t, "select count(*) from %s.failed_messages") == 0 }, 30*time.Second, 10*time.Millisecond)
+	stop()
+	require.Equal(t, []string{"a0", "a1", "a2", "a3", "a4"}, order)
+}

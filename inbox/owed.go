@@ -12,30 +12,6 @@ import (
 type owed struct {
 	mu    sync.Mutex
 	undos []owedUndo
-	ends  map[string][]string // of attempts from the broker, by subscriber
-}
-
-// maxOwedEnds is how many ids of a subscriber are kept.
-const maxOwedEnds = 10_000
-
-// end adds what EndAttempts could not note.
-func (o *owed) end(subscriber string, ids []string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ends == nil {
-		o.ends = map[string][]string{}
-	}
-	all := append(o.ends[subscriber], ids...)
-	o.ends[subscriber] = all[max(0, len(all)-maxOwedEnds):]
-}
-
-// takeEnds returns those of a subscriber, which are then the caller's.
-func (o *owed) takeEnds(subscriber string) []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	ids := o.ends[subscriber]
-	delete(o.ends, subscriber)
-	return ids
 }
 
 type owedUndo struct{ subscriber, id string }
@@ -58,12 +34,6 @@ func (o *owed) take() []owedUndo {
 // payOwed takes back what is owed, before anything else is begun. It waits for
 // nobody: what another worker has in its hands stays owed.
 func (s *session) payOwed(ctx context.Context) error {
-	if ids := s.in.owed.takeEnds(s.subscriber); len(ids) > 0 {
-		if _, err := s.conn.Exec(ctx, s.in.attempts.end, s.subscriber, ids); err != nil {
-			s.in.owed.end(s.subscriber, ids)
-			return err
-		}
-	}
 	all := s.in.owed.take()
 	for i, u := range all {
 		left := false

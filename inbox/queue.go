@@ -51,15 +51,16 @@ func Queue(tx pgx.Tx, sql string, args ...any) error {
 }
 
 // Flush implements consumer.BatchTx.
-func (t *handlerTx) Flush(ctx context.Context) error {
-	t.guard.turn(nil, t.conn.PgConn())
+func (t *handlerTx) Flush(ctx context.Context) (err error) {
+	t.guard.turn(nil)
 	if t.guard.inUse() {
 		return ErrTransactionBusy
 	}
 	if err := t.guard.enter(nil); err != nil {
 		return err
 	}
-	return t.guard.leave(t.guard.flush(ctx, t.conn))
+	defer func() { _ = t.guard.leave(err) }()
+	return t.guard.flush(ctx, t.conn)
 }
 
 func (g *guard) queue(s queuedStatement) {

@@ -309,3 +309,75 @@ func TestQueueInEveryMode(t *testing.T) {
 		})
 	}
 }
+
+// Nor what undoes more than its own: a rollback, or one to a savepoint that
+// another message has set.
+func TestBatchDoesNotSendHiddenRollbacks(t *testing.T) {
+	queued := func(statement string) func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
+		return func(_ context.Context, tx pgx.Tx, _ *consumer.Message) error { return inbox.Queue(tx, statement) }
+	}
+	for name, do := range map[string]func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error{
+		"commit behind a comment":   queued("--\rend"),
+		"rollback behind a comment": queued("--\rrollback"),
+		"savepoint of another": func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
+			if m.ID == "m3" {
+				return sql("savepoint s")(ctx, tx)
+			}
+			return sql("rollback to savepoint s")(ctx, tx)
+		},
+	} {
+		for _, queue := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				b := newRunnerBench(t)
+				b.cfg.Handler = consumer.HandlerFunc[pgx.Tx](func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
+					send := func(sql string, args ...any) error { return inbox.Queue(tx, sql, args...) }
+					if !queue {
+						send = func(sql string, args ...any) error { _, err := tx.Exec(ctx, sql, args...); return err }
+					}
+					if err := send(b.SQL("insert into %s.effects values ($1)"), m.ID); err != nil || m.ID != "m3" && m.ID != "m6" {
+						return err
+					}
+					return do(ctx, tx, m)
+				})
+				b.cfg.MaxBatch, b.cfg.Attempts, b.cfg.RetryLater = 20, 1, []time.Duration{}
+				b.broker.Publish(numbered(20)...)
+				b.start()
+				b.publish()
+				for i := range 20 {
+					if id := fmt.Sprint("m", i); id != "m3" && id != "m6" {
+						require.Equal(t, 1, b.Int(t, "select count(*) from %s.effects where id = $1", id), id)
+					}
+				}
+			})
+		}
+	}
+}
+
+// What was given back stands behind what was delivered later, and still comes in
+// the order of delivery.
+func TestBatchHandlerGetsTheOrderOfDelivery(t *testing.T) {
+	b := newRunnerBench(t)
+	failed := false
+	b.cfg.Handler, b.cfg.MaxBatch = nil, 10
+	b.cfg.Batch = consumer.BatchHandlerFunc[pgx.Tx](func(ctx context.Context, tx pgx.Tx, ms []*consumer.Message) error {
+		number := func(m *consumer.Message) (n int) {
+			_, err := fmt.Sscan(m.ID[1:], &n)
+			require.NoError(t, err)
+			return n
+		}
+		for i, m := range ms {
+			if i > 0 && number(m) < number(ms[i-1]) {
+				t.Errorf("%s comes behind %s", m.ID, ms[i-1].ID)
+			}
+		}
+		if !failed {
+			failed = true
+			return consumer.Blame(ms[len(ms)-1], errHandler)
+		}
+		return b.record(ctx, tx, ms)
+	})
+	b.broker.Publish(numbered(100)...)
+	b.start()
+	b.publish()
+	b.requireEffects(100)
+}

@@ -113,7 +113,7 @@ func (s *session) claimed(ctx context.Context, ms []*consumer.Message) (*claim, 
 // its SQL has to be looked at more closely; see controlsTransaction.
 func (s *session) apply(ctx context.Context,
 	apply func(ctx context.Context, tx pgx.Tx, fresh []*consumer.Message) error, fresh []*consumer.Message) (suspect bool, err error) {
-	guard := &guard{several: len(fresh) > 1}
+	guard := &guard{pg: s.pg(), several: len(fresh) > 1}
 	returned := false
 	defer func() {
 		if !returned { // by a panic

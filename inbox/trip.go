@@ -23,11 +23,12 @@ type trip struct {
 }
 
 type step struct {
-	sql     string
-	params  [][]byte
-	formats []int16
-	row     func(values [][]byte) // valid until it returns; nil for a statement without rows
-	tag     func(pgconn.CommandTag)
+	sql        string
+	params     [][]byte
+	formats    []int16
+	unprepared bool                  // it is planned anew each time
+	row        func(values [][]byte) // valid until it returns; nil for a statement without rows
+	tag        func(pgconn.CommandTag)
 }
 
 // inBinary is the format of all columns.
@@ -101,7 +102,7 @@ func (s *session) send(ctx context.Context, t *trip) error {
 	}
 	p := s.pg().StartPipeline(ctx)
 	for i, st := range t.steps {
-		if names != nil {
+		if names != nil && !st.unprepared {
 			p.SendQueryPrepared(names[i], st.params, st.formats, inBinary)
 		} else {
 			p.SendQueryParams(st.sql, st.params, nil, st.formats, inBinary)
@@ -124,6 +125,9 @@ func (s *session) prepare(ctx context.Context, t *trip) ([]string, error) {
 	}
 	names := make([]string, len(t.steps))
 	for i, st := range t.steps {
+		if st.unprepared {
+			continue
+		}
 		description, err := s.conn.Conn().Prepare(ctx, st.sql, st.sql)
 		if err != nil {
 			return nil, err

@@ -117,7 +117,9 @@ func (s *session) addEnd(t *trip, c *claim, suspect bool) {
 		s.addRole(t)
 	}
 	if len(seen) > 0 {
-		t.add(s.in.sql.lookup, s.subscriber, seen).row = func(values [][]byte) {
+		lookup := t.add(s.in.sql.lookup, s.subscriber, seen)
+		lookup.unprepared = true // a plan from when the table was small would read all of it
+		lookup.row = func(values [][]byte) {
 			c.stored(values[0], values[1])
 		}
 	}

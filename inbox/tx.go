@@ -25,7 +25,7 @@ type handlerTx struct {
 
 // For implements consumer.BatchTx.
 func (t *handlerTx) For(m *consumer.Message) pgx.Tx {
-	t.guard.turn(m, t.conn.PgConn())
+	t.guard.turn(m)
 	tx := t.guard.newTx()
 	tx.conn, tx.guard, tx.m = t.conn, t.guard, m
 	return tx
@@ -57,16 +57,23 @@ func (t *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
 
 // enter sends what was queued, which goes first. It must be followed by
 // guard.leave, unless it returns an error.
-func (t *handlerTx) enter(ctx context.Context) error {
+func (t *handlerTx) enter(ctx context.Context) (err error) {
 	if t.ended.Load() {
 		return pgx.ErrTxClosed
 	}
 	if err := t.guard.enter(t.m); err != nil {
 		return err
 	}
-	if err := t.guard.flush(ctx, t.conn); err != nil {
-		return t.guard.leave(err)
+	flushed := false
+	defer func() {
+		if !flushed {
+			_ = t.guard.leave(err)
+		}
+	}()
+	if err = t.guard.flush(ctx, t.conn); err != nil {
+		return err
 	}
+	flushed = true
 	return nil
 }
 
@@ -91,19 +98,20 @@ func (t *handlerTx) exec(ctx context.Context, sql string, args ...any) (tag pgco
 	if err := t.enter(ctx); err != nil {
 		return tag, err
 	}
-	tag, err = t.conn.Exec(ctx, sql, args...)
-	return tag, t.guard.leave(err)
+	defer func() { _ = t.guard.leave(err) }() // even if an argument panics
+	return t.conn.Exec(ctx, sql, args...)
 }
 
-func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (_ pgx.Rows, err error) {
 	if err := t.guard.look(t.m, sql, args); err != nil {
 		return failed(err).Query()
 	}
 	if err := t.enter(ctx); err != nil {
 		return failed(err).Query()
 	}
+	defer func() { _ = t.guard.leave(err) }()
 	rows, err := t.conn.Query(ctx, sql, args...)
-	return guardedRows{rows, t.guard, t.m}, t.guard.leave(err)
+	return guardedRows{rows, t.guard, t.m}, err
 }
 
 func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
@@ -113,9 +121,8 @@ func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 	if err := t.enter(ctx); err != nil {
 		return failed(err).QueryRow()
 	}
-	row := t.conn.QueryRow(ctx, sql, args...)
-	_ = t.guard.leave(nil) // the row tells
-	return guardedRow{row, t.guard, t.m}
+	defer func() { _ = t.guard.leave(nil) }() // the row tells
+	return guardedRow{t.conn.QueryRow(ctx, sql, args...), t.guard, t.m}
 }
 
 func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
@@ -127,9 +134,8 @@ func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 	if err := t.enter(ctx); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	results := t.conn.SendBatch(ctx, t.guard.guarded(t.m, b))
-	_ = t.guard.leave(nil) // the results tell
-	return guardedResults{results, t.guard, t.m}
+	defer func() { _ = t.guard.leave(nil) }() // the results tell
+	return guardedResults{t.conn.SendBatch(ctx, t.guard.guarded(t.m, b)), t.guard, t.m}
 }
 
 func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string,

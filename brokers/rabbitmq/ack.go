@@ -3,6 +3,8 @@ package rabbitmq
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/ackafter/ackafter/consumer"
 )
@@ -17,8 +19,8 @@ type flush struct {
 }
 
 // Ack hands ms to the goroutine that writes acknowledgements, and waits until
-// they are written or ctx ends. A write is all there is: AMQP has no answer to
-// an acknowledgement.
+// they are written, or wait for others, or ctx ends. A write is all there is:
+// AMQP has no answer to an acknowledgement.
 func (s *stream) Ack(ctx context.Context, ms ...*consumer.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -94,52 +96,90 @@ func (s *stream) close() {
 // although a write cannot be interrupted; and what arrives during one write
 // is gathered for the next.
 func (s *stream) writeAcks() {
+	w := newAckWriter(s)
+	defer w.late.Stop()
 	for {
 		select {
 		case <-s.acks:
-			s.flush()
+			w.flush(false)
+		case <-w.late.C:
+			w.flush(true)
 		case <-s.closed:
-			s.flush()
+			w.flush(true)
 			return
 		}
 	}
 }
 
+// ackWriter writes the acknowledgements of a stream. Those above a message that
+// is not settled yet wait a little: mostly that one follows at once, and then one
+// frame stands for all of them.
+type ackWriter struct {
+	*stream
+	waiting []uint64 // tags
+	late    *time.Timer
+}
+
+func newAckWriter(s *stream) *ackWriter {
+	w := &ackWriter{stream: s, late: time.NewTimer(0)}
+	w.late.Stop() // until something waits
+	return w
+}
+
+// ackDelay is how long an acknowledgement may wait for those before it.
+const ackDelay = 20 * time.Millisecond
+
 // flush writes what is pending. The highest tag below everything unsettled
-// stands for all tags up to it (multiple); the others are written one by one.
-// What is released goes first, or multiple would acknowledge it.
-func (s *stream) flush() {
-	s.mu.Lock()
-	f := s.pending
-	s.pending = nil
+// stands for all tags up to it (multiple); the others are written one by one,
+// when all is to be written, or they take up too much of the prefetch. What is
+// released goes first, or multiple would acknowledge it.
+func (w *ackWriter) flush(all bool) {
+	w.mu.Lock()
+	f := w.pending
+	w.pending = nil
 	unsettled := ^uint64(0)
-	if s.first != nil {
-		unsettled = s.first.raw.DeliveryTag
+	if w.first != nil {
+		unsettled = w.first.raw.DeliveryTag
 	}
-	s.mu.Unlock()
+	w.mu.Unlock()
 	if f == nil {
-		return
+		f = &flush{done: make(chan struct{})}
 	}
 	defer close(f.done)
 	for _, tag := range f.released {
-		if f.add(requeue(s.ch, tag)); f.err != nil {
+		if f.add(requeue(w.ch, tag)); f.err != nil {
 			return
 		}
 	}
+	idle := len(w.waiting) == 0
+	w.waiting = append(w.waiting, f.tags...)
+	w.writeUpTo(f, unsettled)
+	if all || len(w.waiting) > w.mostWaiting {
+		for _, tag := range w.waiting {
+			if f.err == nil {
+				f.add(w.ch.Ack(tag, false))
+			}
+		}
+		w.waiting = w.waiting[:0]
+	}
+	if idle && len(w.waiting) > 0 {
+		w.late.Reset(ackDelay)
+	}
+}
+
+// writeUpTo writes one acknowledgement for what waits below unsettled.
+func (w *ackWriter) writeUpTo(f *flush, unsettled uint64) {
 	upTo, covered := uint64(0), 0
-	for _, tag := range f.tags {
-		if tag < unsettled {
-			upTo = max(upTo, tag)
-			covered++
+	w.waiting = slices.DeleteFunc(w.waiting, func(tag uint64) bool {
+		if tag > unsettled {
+			return false
 		}
-	}
+		upTo = max(upTo, tag)
+		covered++
+		return true
+	})
 	if covered > 0 {
-		f.add(s.ch.Ack(upTo, covered > 1))
-	}
-	for _, tag := range f.tags {
-		if tag > unsettled && f.err == nil {
-			f.add(s.ch.Ack(tag, false))
-		}
+		f.add(w.ch.Ack(upTo, covered > 1))
 	}
 }
 

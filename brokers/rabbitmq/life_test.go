@@ -264,3 +264,25 @@ func TestHealthWhileALostStreamFinishes(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A message that takes long does not keep the acknowledgements behind it, and with
+// them the messages that the broker still has.
+func TestAcksDoNotWaitForASlowMessage(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, brokerURL(t), nil)
+	c.send("slow", "b", "c", "d", "e")
+	w := start(t, newSource(t, rabbitmq.Config{URL: brokerURL(t), Queue: c.queue, Prefetch: 3}))
+	slow := w.next()
+	for _, body := range []string{"b", "c", "d", "e"} {
+		d := w.next()
+		if string(d.Body) != body {
+			t.Fatalf("got %q, want %q", d.Body, body)
+		}
+		d.ack(t)
+	}
+	slow.ack(t)
+	w.stop()
+	if n := must(t, c); n != 0 {
+		t.Errorf("%d messages are left", n)
+	}
+}

@@ -23,6 +23,8 @@ type stream struct {
 	acks     chan struct{} // holds a token when something is to be written
 	closed   chan struct{} // closed when no Ack is accepted any more
 
+	mostWaiting int // acknowledgements that may wait for those before them
+
 	mu          sync.Mutex
 	first, last *delivery // not settled, by ascending tag
 	fresh       *delivery // the first of them that Next has not returned
@@ -42,6 +44,8 @@ func newStream(c Config, ch *amqp.Channel) *stream {
 		ended:    make(chan struct{}),
 		acks:     make(chan struct{}, 1),
 		closed:   make(chan struct{}),
+
+		mostWaiting: c.Prefetch / 2,
 	}
 }
 

@@ -54,6 +54,8 @@ type childSpec struct {
 	Poison                              string // the id of a message whose handler ends the process
 	CrashLimit                          int
 	HoldID                              string // HoldHandler, for this message only
+	MaxBatch                            int
+	FailSuffix                          string // messages whose id ends so fail always
 	// What to read of Kafka in the place of the queue; ids are bodies then.
 	KafkaBrokers []string
 	Group, Topic string
@@ -150,12 +152,13 @@ func (c *childWorker) run() error {
 		Inbox:      heldInbox{in, c},
 		Handler:    consumer.HandlerFunc[pgx.Tx](c.handle),
 		Workers:    c.spec.Workers,
+		MaxBatch:   c.spec.MaxBatch,
 		Logger:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	if c.spec.FailFirst {
 		cfg.Attempts, cfg.RetryLater, cfg.RetryPoll = 1, []time.Duration{0}, tick
 	}
-	if c.spec.FailAlways {
+	if c.spec.FailAlways || c.spec.FailSuffix != "" {
 		cfg.Attempts, cfg.RetryLater = 1, []time.Duration{}
 	}
 	if c.spec.DeadQueue != "" {
@@ -192,6 +195,9 @@ func (c *childWorker) handle(ctx context.Context, tx pgx.Tx, m *consumer.Message
 	}
 	if m.ID == c.spec.Poison {
 		os.Exit(exitPoisoned)
+	}
+	if c.spec.FailSuffix != "" && strings.HasSuffix(m.ID, c.spec.FailSuffix) {
+		return errors.New("no")
 	}
 	if c.spec.FailAlways || c.spec.FailFirst && m.Attempt == 1 {
 		return errors.New("no")

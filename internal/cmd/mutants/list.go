@@ -37,7 +37,7 @@ var mutants = []mutant{
 	{"an error that was swallowed", "inbox/guard.go",
 		"	case pg.TxStatus() == 'E' && err != nil:", "	case false:", "./inbox", "Swallowed"},
 	{"a commit that is hidden in a batch", "inbox/guard.go",
-		"case g.several && mayCommit(sql, args):", "case false:", "./inbox", "HiddenCommits"},
+		"case g.several && reachesOthers(sql, args):", "case false:", "./inbox", "HiddenCommits"},
 	{"a plain commit is sent", "inbox/guard.go",
 		"	case endsTransaction(sql):\n", "	case false:\n", "./inbox", "Refused|Ended"},
 	{"a queued statement that could not be sent is forgotten", "inbox/queue.go",
