@@ -77,8 +77,12 @@ func TestBreakTime(t *testing.T) {
 
 // 3. The connection lost between the note of an attempt and its handler.
 func TestBreakLostBeforeHandler(t *testing.T) {
-	for _, needle := range []string{"for update\x00", "savepoint ackafter_", "begin isolation"} {
+	for _, needle := range []string{"for update\x00", "savepoint ackafter_", "begin isolation", "UPDATE 1\x00"} {
 		t.Run(needle, func(t *testing.T) {
+			direction := faultproxy.Request
+			if needle == "UPDATE 1\x00" {
+				direction = faultproxy.Reply
+			}
 			proxy, url := faultproxy.InFrontOf(t, pgtest.URL(t))
 			direct := pgtest.New(t)
 			pool := pgtest.Pool(t, url)
@@ -88,7 +92,7 @@ func TestBreakLostBeforeHandler(t *testing.T) {
 			require.NoError(t, err)
 			b.setAside(failure(message("m1", "x"), 0))
 			for range 6 {
-				trap := proxy.CutBefore(faultproxy.Request, needle)
+				trap := proxy.CutBefore(direction, needle)
 				_, err := in.RetryDue(b.ctx, subscriber, func(context.Context, pgx.Tx, consumer.Failure) error { return nil }, again)
 				select {
 				case <-trap.Sprung():
