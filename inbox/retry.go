@@ -71,7 +71,9 @@ func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, er
 		f, xid, err = s.scanFailure(s.conn.QueryRow(ctx, s.in.failed.lock, s.subscriber, id))
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		s.rollback(ctx) // or the sweep would be
+		if s.rollback(ctx); s.conn == nil { // or the sweep would be rolled back
+			return nil, "", s.claimFailed(ctx, errLost)
+		}
 		return nil, "", s.sweep(ctx)
 	}
 	if err == nil {
