@@ -131,7 +131,7 @@ const (
 // nothing here is about speed.
 type failureStatements struct {
 	insert     string
-	begin      string // takes (subscriber), notes an attempt at a message that is due, and returns its id
+	begin      string // takes (subscriber, interval), notes an attempt at a message that is due, and returns its id
 	lock       string // takes (subscriber, id), and may have to wait for what looks at the same row for a moment
 	limit      string // limits that wait, and the handler's
 	update     string // takes (subscriber, id, reason, error, attempts, interval)
@@ -146,14 +146,13 @@ type failureStatements struct {
 func newFailureStatements(cfg Config) failureStatements {
 	table := pgx.Identifier{cfg.Schema, "failed_messages"}.Sanitize()
 	processed := pgx.Identifier{cfg.Schema, "processed_messages"}.Sanitize()
-	lease := fmt.Sprintf("interval '%d milliseconds'", cfg.ClaimTimeout.Milliseconds())
 	return failureStatements{
 		insert: `insert into ` + table + ` (subscriber_id, message_id, reason, error, attempts, next_attempt_at,
 	message_type, topic, message_key, body, header_keys, header_values, message_time, position)
 values ($1::text, $2::text, $3::text, $4::text, $5::int, now() + $6::interval,
 	$7::text, $8::text, $9::bytea, $10::bytea, $11::bytea[], $12::bytea[], $13::timestamptz, $14::text)`,
 		begin: `update ` + table + `
-set unfinished = unfinished + 1, next_attempt_at = now() + ` + lease + `
+set unfinished = unfinished + 1, next_attempt_at = now() + $2::interval
 where (subscriber_id, message_id) = (select subscriber_id, message_id from ` + table + ` f
 	where subscriber_id = $1::text and next_attempt_at <= now() and (reason <> 'behind' or ` + first(table, "f") + `)
 	order by next_attempt_at

@@ -55,17 +55,9 @@ func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, er
 	if err != nil {
 		return nil, "", s.claimFailed(ctx, err)
 	}
-	// The note is committed once its id is known, so that it can be undone
-	// whichever reply is lost.
 	var id string
-	note := newTrip()
-	note.add(s.in.sql.begin)
-	note.add(s.in.failed.begin, s.subscriber).row = func(values [][]byte) { id = string(values[0]) }
-	switch err = s.send(ctx, note); {
-	case err == nil && id == "":
-		err = pgx.ErrNoRows
-	case err == nil:
-		_, err = s.conn.Exec(ctx, s.in.sql.commit+"; "+s.in.sql.begin+"; "+s.in.failed.limit)
+	if err = s.conn.QueryRow(ctx, s.in.failed.begin, s.subscriber, s.in.cfg.ClaimTimeout).Scan(&id); err == nil {
+		_, err = s.conn.Exec(ctx, s.in.sql.begin+"; "+s.in.failed.limit)
 	}
 	if err == nil {
 		f, xid, err = s.scanFailure(s.conn.QueryRow(ctx, s.in.failed.lock, s.subscriber, id))
