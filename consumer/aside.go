@@ -105,6 +105,7 @@ func (s *streamRun[Tx]) store(ctx context.Context, t *task) Verdict {
 		s.rejected(t, result{fate: rejected, reason: ReasonMismatch, err: ErrMismatch})
 	case err == nil:
 		r.databaseWorks(p)
+		r.commits.Add(1)
 		return verdict
 	case ctx.Err() != nil:
 		r.gate.leave(p)

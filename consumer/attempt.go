@@ -31,6 +31,7 @@ type result struct {
 	reason   Reason    // when rejected
 	culprit  *Message  // of a batch; nil where nobody knows
 	under    bool      // when away: the database went while the handler had it, and not by the handler's own word
+	after    bool      // when away: it went when the handler had done its work, in the commit perhaps
 }
 
 // attempt claims messages, and handles those that are new. next may give those
@@ -82,6 +83,7 @@ func (r *Runner[Tx]) admit(ctx context.Context, tx Tx, fresh []*Message) error {
 type trial[Tx any] struct {
 	runner   *Runner[Tx]
 	pass     pass
+	began    bool  // the handler
 	several  bool  // messages
 	own      error // what the handler returned
 	timedOut error // that, and that it was cut short
@@ -92,7 +94,7 @@ func (t *trial[Tx]) run(ctx context.Context, tx Tx, fresh []*Message) error {
 	r := t.runner
 	r.databaseAnswered(t.pass)
 	t.closings = r.gate.closings.Load()
-	t.several = len(fresh) > 1
+	t.began, t.several = true, len(fresh) > 1
 	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.HandlerTimeout, ErrHandlerTimeout)
 	defer cancel()
 	t.own = r.apply(ctx, tx, fresh)
@@ -143,7 +145,7 @@ func (t *trial[Tx]) judge(ctx context.Context, err error) result {
 	case ctx.Err() != nil:
 		return result{fate: cut, err: err}
 	case says(ErrOutage): // also a handler that hung because of it
-		return result{fate: away, err: err, under: t.own != nil && !errors.Is(t.own, ErrOutage)}
+		return result{fate: away, err: err, under: t.own != nil && !errors.Is(t.own, ErrOutage), after: t.began && t.own == nil}
 	case t.timedOut != nil && (t.several || t.wasAway()): // and back before anyone could ask it
 		return result{fate: contended, err: t.timedOut}
 	case t.timedOut != nil:
@@ -189,13 +191,14 @@ func (r *Runner[Tx]) call(handle func() error) (err error) {
 }
 
 // outageLimit is how often in a row the database may go away under a message's
-// handler before the message is what takes it away.
+// handler, or in its commit while others are committed, before the message is
+// what takes it away.
 const outageLimit = 5
 
 // tookAway is the failure of a message under which the database went away too
 // often.
 func tookAway(err error) result {
-	return result{fate: failed, err: fmt.Errorf("the connection to the database was lost under the handler, %d times in a row: "+
+	return result{fate: failed, err: fmt.Errorf("the connection to the database was lost under the handler or its commit, %d times in a row: "+
 		"does one of its statements end it? %w", outageLimit, err)}
 }
 

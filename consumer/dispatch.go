@@ -14,7 +14,8 @@ type task struct {
 	number      uint64   // by order of delivery, from 1
 	most        int      // how many may be in a batch with it; zero sets no limit
 	contentions int      // in a row
-	outages     int      // in a row, under its handler
+	outages     int      // in a row, under its handler or in its commit
+	commits     int64    // of the runner, at the last of them
 	aside       *Failure // as what it is to be set aside, when that was decided
 	err         error    // why
 	refusals    int      // how often that was refused

@@ -16,12 +16,19 @@ func (r *Runner[Tx]) later(ctx context.Context, inbox FailureInbox[Tx]) error {
 	l := &retryLoop[Tx]{Runner: r, inbox: inbox, turn: tries[Tx]{runner: r}}
 	var worker sync.WaitGroup
 	worker.Go(func() {
+		returned := false
+		defer func() {
+			if !returned {
+				_ = r.fail(errGoexit)
+			}
+		}()
 		defer l.turn.over(false)
 		timer := time.NewTimer(0)
 		defer timer.Stop()
 		for {
 			select {
 			case <-ctx.Done():
+				returned = true
 				return
 			case <-timer.C:
 			}
@@ -43,7 +50,8 @@ type retryLoop[Tx any] struct {
 	turn        tries[Tx] // at the dead letters
 	spent       *Failure  // could not be published: its last attempt is not repeated
 	contentions lostCount
-	outages     lostCount // under the handler
+	outages     lostCount // under the handler or in its commit
+	known       int64     // how many commits the runner had at the last of the latter
 }
 
 var errSpent = errors.New("the last attempt at this message has failed before")
@@ -150,9 +158,9 @@ func (t *retry[Tx]) judge(work context.Context, m *Message, err error) result {
 		t.contentions.forget(m.ID)
 		res.fate = failed
 	}
-	if !res.under {
+	if !res.under && !res.after {
 		t.outages.forget(m.ID)
-	} else if t.outages.tooMany(m.ID, outageLimit) {
+	} else if t.toBlame(res, &t.known) && t.outages.tooMany(m.ID, outageLimit) {
 		t.outages.forget(m.ID)
 		res = tookAway(err)
 	}
@@ -186,6 +194,7 @@ func (t *retry[Tx]) outcome(work context.Context, f *Failure, err error, p pass)
 		return retried{}
 	case err == nil:
 		t.databaseWorks(p)
+		t.commits.Add(1)
 		t.contentions.forget(f.Message.ID)
 		t.log.retried(work, f)
 		return retried{more: true}

@@ -27,6 +27,7 @@ type Runner[Tx any] struct {
 	transactions *semaphore
 	streams      streamSet[Tx]
 	lifecycle    lifecycle
+	commits      atomic.Int64 // transactions that are known to be committed
 
 	mu    sync.Mutex
 	abort context.CancelFunc // ends the run; nil before it

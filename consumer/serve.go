@@ -131,13 +131,14 @@ func waitFor(done <-chan struct{}, limit time.Duration) bool {
 	}
 }
 
+var errGoexit = errors.New("a handler ended its goroutine with runtime.Goexit; testing.T.FailNow does that")
+
 // work handles one message after the other until the stream stops.
 func (s *streamRun[Tx]) work(ctx context.Context) {
 	returned := false
 	defer func() {
 		if !returned { // and not by a panic, which call has made an error of
-			_ = s.runner.fail(errors.New("a handler ended its goroutine with runtime.Goexit; " +
-				"testing.T.FailNow does that"))
+			_ = s.runner.fail(errGoexit)
 		}
 	}()
 	for !s.stopped() { // look at stop first: select chooses at random

@@ -56,6 +56,10 @@ func (s *sessionTurn[Tx]) run(ctx context.Context, t *task, p pass) {
 		if b.noted() {
 			s.session.Close(ctx) // to note that needs a connection, of which there may be one only
 		}
+		if res.fate == away { // first those that were not begun, or b would keep them waiting for ever
+			s.giveBack(ahead.tasks)
+			ahead.reset()
+		}
 		s.act(ctx, b, res, p, &s.acks)
 		p = 0
 		if len(ahead.tasks) == 0 && res.fate == settled {
@@ -64,7 +68,7 @@ func (s *sessionTurn[Tx]) run(ctx context.Context, t *task, p pass) {
 		if len(ahead.tasks) == 0 {
 			break
 		}
-		if res.fate == away || s.apart(ahead.tasks[0]) || s.stopped() {
+		if s.apart(ahead.tasks[0]) || s.stopped() {
 			s.giveBack(ahead.tasks) // they were not begun
 			break
 		}
@@ -150,7 +154,7 @@ func (s *streamRun[Tx]) act(ctx context.Context, b *batch, res result, p pass, a
 // its being alone.
 func (s *streamRun[Tx]) away(ctx context.Context, b *batch, res result, p pass) {
 	n, t := len(b.tasks), b.tasks[0]
-	if res.under && n == 1 {
+	if n == 1 && s.runner.toBlame(res, &t.commits) {
 		if t.outages++; t.outages > outageLimit {
 			t.outages = 0
 			s.runner.gate.leave(p)
@@ -159,7 +163,7 @@ func (s *streamRun[Tx]) away(ctx context.Context, b *batch, res result, p pass) 
 		}
 	}
 	s.runner.databaseAway(res.err, p)
-	if res.under && n > 1 {
+	if (res.under || res.after) && n > 1 {
 		for _, t := range b.tasks {
 			t.most = (n + 1) / 2
 		}
@@ -167,10 +171,23 @@ func (s *streamRun[Tx]) away(ctx context.Context, b *batch, res result, p pass) 
 	s.giveBack(b.tasks)
 }
 
+// toBlame tells whether an outage speaks against the message that met it. One in
+// its commit does only when others were committed since the last one, which known
+// holds: else it may be that nothing can be.
+func (r *Runner[Tx]) toBlame(res result, known *int64) bool {
+	if !res.after {
+		return res.under
+	}
+	before := *known
+	*known = r.commits.Load()
+	return *known != before
+}
+
 // settle acknowledges what the inbox says is settled, and plans to set aside
 // what it refuses.
 func (s *streamRun[Tx]) settle(ctx context.Context, b *batch, verdicts []Verdict, acks *limit.Timer) {
 	s.size.worked(len(b.tasks))
+	s.runner.commits.Add(1)
 	kept := 0
 	for i, t := range b.tasks {
 		if verdicts[i] == Mismatch {

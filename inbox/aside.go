@@ -52,8 +52,11 @@ func (s *session) insertFailure(ctx context.Context, f consumer.Failure) error {
 	for i, h := range m.Headers {
 		keys[i], values[i] = []byte(h.Key), h.Value
 	}
-	_, err := s.conn.Exec(ctx, s.in.failed.insert, s.subscriber, m.ID, string(f.Reason), text(f.Error), f.Attempts,
+	tag, err := s.conn.Exec(ctx, s.in.failed.insert, s.subscriber, m.ID, string(f.Reason), text(f.Error), f.Attempts,
 		retryIn(f), text(m.Type), text(m.Topic), m.Key, m.Body, keys, values, messageTime(m), text(m.Position))
+	if err == nil && tag.RowsAffected() != 1 {
+		return fmt.Errorf("inbox: set aside: %w: an insert into failed_messages inserts nothing: is there a trigger?", consumer.ErrRefused)
+	}
 	return s.storeFailed(ctx, err)
 }
 
@@ -108,12 +111,21 @@ func retryIn(f consumer.Failure) *time.Duration {
 	return &f.RetryIn
 }
 
+// messageTime is null for a time that no timestamptz holds: producers choose
+// freely, and a message must not be refused for it. pgx would let the farthest
+// ones wrap around.
 func messageTime(m *consumer.Message) *time.Time {
-	if m.Time.IsZero() {
+	if m.Time.IsZero() || m.Time.Year() < firstYear || m.Time.Year() > lastYear {
 		return nil
 	}
 	return &m.Time
 }
+
+// The years that PostgreSQL's timestamptz holds whole, in any time zone.
+const (
+	firstYear = -4712 // 4713 BC
+	lastYear  = 294275
+)
 
 // failureStatements is the SQL on failed_messages. Failures are few, so that
 // nothing here is about speed.
@@ -126,7 +138,7 @@ type failureStatements struct {
 	undo       string // takes (subscriber, id), and takes back what begin has noted
 	undoFree   string // is undo, for a message that nobody has locked
 	unfinished string // takes (subscriber, id), and tells whether there is something to undo
-	remove     string // takes (subscriber, id)
+	remove     string // takes (subscriber, id), and errs when nothing is removed
 	discard    string // takes (subscriber, id), and removes the row of processed_messages with it
 	same       string // takes the transaction's id from lock, and errs unless it is that one
 }
@@ -166,7 +178,9 @@ where (subscriber_id, message_id) = (select subscriber_id, message_id from ` + t
 	for update skip locked)`,
 		unfinished: `select exists (select from ` + table + `
 	where subscriber_id = $1::text and message_id = $2::text and unfinished > 0)`,
-		remove: `delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text`,
+		remove: `with gone as (delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text
+	returning message_id)
+select (case when exists (select from gone) then '0' else '` + notRemoved + `' end)::int`,
 		discard: `with gone as (delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text
 	returning subscriber_id, message_id)
 delete from ` + processed + ` where (subscriber_id, message_id) in (select subscriber_id, message_id from gone)`,

@@ -3,6 +3,7 @@ package inbox
 import (
 	"bytes"
 	"fmt"
+	"time"
 
 	"github.com/ackafter/ackafter/consumer"
 )
@@ -17,6 +18,7 @@ type claim struct {
 	there  []bool         // whether it was looked up, and found
 	index  map[string]int // by id; nil for a single message
 	err    error          // of a claim that was made ahead
+	made   time.Time      // when that was
 }
 
 // newClaim returns nil when there is nothing to claim.

@@ -50,6 +50,24 @@ const cancelWait = 100 * time.Millisecond
 
 func (s *session) pg() *pgconn.PgConn { return s.conn.Conn().PgConn() }
 
+// roleKey is where a connection keeps the role that it began with.
+const roleKey = "ackafter role"
+
+// addAskRole asks for that, once per connection.
+func (s *session) addAskRole(t *trip) {
+	known := s.pg().CustomData()
+	if known[roleKey] == nil {
+		t.add("select pg_catalog.current_setting('role')").row = func(values [][]byte) { known[roleKey] = string(values[0]) }
+	}
+}
+
+// addRole makes it the role of the rest of the transaction.
+func (s *session) addRole(t *trip) {
+	if role, ok := s.pg().CustomData()[roleKey].(string); ok {
+		t.add(s.in.sql.role, role)
+	}
+}
+
 // rollback ends whatever is open, so that the connection can be used again. A
 // connection on which that fails is closed, and then the server rolls back.
 func (s *session) rollback(ctx context.Context) {

@@ -43,7 +43,7 @@ func controls(word string) bool {
 	case len("end"):
 		return strings.EqualFold(word, "end")
 	case len("abort"):
-		return strings.EqualFold(word, "abort")
+		return strings.EqualFold(word, "abort") || strings.EqualFold(word, "begin") // read only, which only warns otherwise
 	case len("commit"):
 		return strings.EqualFold(word, "commit")
 	case len("prepare"):

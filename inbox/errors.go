@@ -33,6 +33,11 @@ var (
 	ErrNotYours = errors.New("inbox: the transaction is not the handler's to end: return nil to commit it, or an error to roll it back")
 )
 
+var errLost = errors.New("the connection was lost")
+
+var errNotRemoved = errors.New("inbox: nothing was removed from failed_messages, so that the message would be processed once more: " +
+	"is there a trigger or a policy, or did the handler remove it?")
+
 // SQLSTATE codes, from appendix A of PostgreSQL's documentation.
 const (
 	serializationFailure = "40001"

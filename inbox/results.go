@@ -1,6 +1,8 @@
 package inbox
 
 import (
+	"slices"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -16,7 +18,27 @@ type guardedRow struct {
 }
 
 func (r guardedRow) Scan(dest ...any) error {
-	return r.guard.do(r.m, func() error { return r.row.Scan(dest...) })
+	return r.guard.do(r.m, func() error { return r.row.Scan(r.guard.scanned(r.m, dest)...) })
+}
+
+// scanned keeps a pgx.RowScanner from getting rows that hand out the connection.
+func (g *guard) scanned(m *consumer.Message, dest []any) []any {
+	if len(dest) == 1 {
+		if s, ok := dest[0].(pgx.RowScanner); ok {
+			return []any{guardedScanner{s, g, m}}
+		}
+	}
+	return dest
+}
+
+type guardedScanner struct {
+	pgx.RowScanner
+	guard *guard
+	m     *consumer.Message
+}
+
+func (s guardedScanner) ScanRow(rows pgx.Rows) error {
+	return s.RowScanner.ScanRow(guardedRows{rows, s.guard, s.m})
 }
 
 type guardedRows struct {
@@ -26,6 +48,8 @@ type guardedRows struct {
 }
 
 func (r guardedRows) Conn() *pgx.Conn { panic(ErrNotYours) }
+
+func (r guardedRows) Scan(dest ...any) error { return r.Rows.Scan(r.guard.scanned(r.m, dest)...) }
 
 func (r guardedRows) Next() bool {
 	if r.guard.enter(r.m) != nil {
@@ -55,6 +79,24 @@ type guardedResults struct {
 	pgx.BatchResults
 	guard *guard
 	m     *consumer.Message
+}
+
+// guarded is b with functions that get guarded results.
+func (g *guard) guarded(m *consumer.Message, b *pgx.Batch) *pgx.Batch {
+	if !slices.ContainsFunc(b.QueuedQueries, func(q *pgx.QueuedQuery) bool { return q.Fn != nil }) {
+		return b
+	}
+	queries := make([]*pgx.QueuedQuery, len(b.QueuedQueries))
+	for i, q := range b.QueuedQueries {
+		own := *q
+		if q.Fn != nil {
+			own.Fn = func(results pgx.BatchResults) error { return q.Fn(guardedResults{results, g, m}) }
+		}
+		queries[i] = &own
+	}
+	guarded := *b
+	guarded.QueuedQueries = queries
+	return &guarded
 }
 
 // Tx returns nil: the transaction of pgx.Batch.BeginTx would be unguarded.

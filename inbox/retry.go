@@ -2,12 +2,11 @@ package inbox
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ackafter/ackafter/consumer"
 )
@@ -37,10 +36,6 @@ func (in *Inbox) RetryDue(ctx context.Context, subscriber string,
 	return f, err
 }
 
-// savepoint stands before the handler, so that its changes can be undone while
-// its message stays taken.
-const savepoint = "ackafter_retry"
-
 // take notes that an attempt begins at a message that is due, and locks it in a
 // transaction. It returns nil when there is none.
 func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, err error) {
@@ -50,7 +45,14 @@ func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, er
 		s.conn = nil
 		return nil, "", s.in.noConnection(err)
 	}
-	if err = s.payOwed(ctx); err != nil {
+	ask := newTrip()
+	if s.addAskRole(ask); len(ask.steps) > 0 {
+		err = s.send(ctx, ask)
+	}
+	if err == nil {
+		err = s.payOwed(ctx)
+	}
+	if err != nil {
 		return nil, "", s.claimFailed(ctx, err)
 	}
 	var id string
@@ -61,12 +63,19 @@ func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, er
 		f, xid, err = s.scanFailure(s.conn.QueryRow(ctx, s.in.failed.lock, s.subscriber, id))
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
+		if s.rollback(ctx); s.conn == nil { // or the sweep would be rolled back
+			return nil, "", s.claimFailed(ctx, errLost)
+		}
 		return nil, "", s.sweep(ctx)
 	}
 	if err == nil {
-		_, err = s.conn.Exec(ctx, "savepoint "+savepoint)
+		s.savepoint = "ackafter_" + rand.Text()
+		_, err = s.conn.Exec(ctx, "savepoint "+s.savepoint)
 	}
 	if err != nil {
+		if id != "" { // the attempt is noted, and does not begin
+			s.in.owed.add(owedUndo{s.subscriber, id})
+		}
 		return nil, "", s.claimFailed(ctx, err)
 	}
 	return f, xid, nil
@@ -101,17 +110,11 @@ func (s *session) remove(ctx context.Context, f *consumer.Failure, xid string) e
 	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), s.in.cfg.CommitTimeout)
 	defer cancel()
 	t := newTrip()
+	s.addRole(t)
 	t.add(s.in.failed.same, xid)
 	s.addRelease(t, f)
-	var removed int64
-	t.add(s.in.failed.remove, s.subscriber, f.Message.ID).tag = func(tag pgconn.CommandTag) { removed = tag.RowsAffected() }
-	if err := s.sendCommit(ctx, t); err != nil {
-		return err
-	}
-	if removed != 1 {
-		return fmt.Errorf("inbox: the message %.100q was no longer set aside when it had been processed", f.Message.ID)
-	}
-	return nil
+	t.add(s.in.failed.remove, s.subscriber, f.Message.ID)
+	return s.sendCommit(ctx, t)
 }
 
 // store stores what became of a message that failed again, or that nothing is to
@@ -121,7 +124,7 @@ func (s *session) store(ctx context.Context, f *consumer.Failure, d consumer.Dis
 	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), s.in.cfg.ClaimTimeout)
 	defer cancel()
 	if s.conn != nil && !s.pg().IsClosed() {
-		if _, err := s.conn.Exec(ctx, "rollback to savepoint "+savepoint); err != nil {
+		if _, err := s.conn.Exec(ctx, "rollback to savepoint "+s.savepoint); err != nil {
 			s.rollback(ctx)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -53,6 +54,10 @@ type session struct {
 	conn       *pgxpool.Conn // nil while none is held
 	ahead      *claim        // what the last turn claimed for the next Process
 	limit      limit.Timer   // of a round trip
+	// savepoint stands before the handler of a retry, so that its changes can be
+	// undone while its message stays taken. No handler can guess its name, and
+	// set another in front of it.
+	savepoint string
 }
 
 // Process implements consumer.Session.
@@ -88,9 +93,14 @@ func (s *session) Process(ctx context.Context, ms []*consumer.Message,
 	return c.verdicts(), nil
 }
 
+// maxAhead is how old a claim may become that was made ahead. An acknowledgement
+// may have kept it waiting, for as long as the server lets a transaction be idle,
+// and that is no fault of the next handler's.
+const maxAhead = 100 * time.Millisecond
+
 // claimed returns the claim of ms, made ahead or now.
 func (s *session) claimed(ctx context.Context, ms []*consumer.Message) (*claim, error) {
-	if c := s.ahead; c != nil && slices.Equal(c.ms, ms) {
+	if c := s.ahead; c != nil && slices.Equal(c.ms, ms) && time.Since(c.made) < maxAhead {
 		s.ahead = nil
 		return c, c.err
 	}

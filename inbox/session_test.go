@@ -135,9 +135,10 @@ func TestSessionSurvivesALostConnection(t *testing.T) {
 	require.NoError(t, err)
 	b.MustExec(t, `select pg_terminate_backend(pid, 5000) from pg_stat_activity
 		where state = 'idle in transaction' and query like '%' || $1 || '%'`, b.Schema)
-	_, err = s.Process(b.ctx, []*consumer.Message{next}, b.record, nil)
-	require.ErrorIs(t, err, consumer.ErrOutage)
-	b.requireEffects(1)
+	if _, err = s.Process(b.ctx, []*consumer.Message{next}, b.record, nil); err != nil { // nil when the claim has become too old
+		require.ErrorIs(t, err, consumer.ErrOutage)
+		b.requireEffects(1)
+	}
 	_, err = s.Process(b.ctx, []*consumer.Message{next}, b.record, nil)
 	require.NoError(t, err)
 	b.requireEffects(2)

@@ -40,6 +40,11 @@ type statements struct {
 	// commit was cancelled, or the server restarted, in the meantime.
 	confirm string
 
+	// role takes the role that the connection began with. A handler may have set
+	// another for its transaction, for row-level security, that may not see our
+	// tables.
+	role string
+
 	commit string
 
 	// commitAndBegin is commit and begin in one, with the isolation of the
@@ -77,10 +82,15 @@ where subscriber_id = $1::text and message_id = any ($2::text[])`,
 		confirm: `select pg_catalog.pg_logical_emit_message(true, 'ackafter', '')
 where current_setting('synchronous_standby_names') <> ''
 	and current_setting('synchronous_commit') not in ('off', 'local')`,
+		role:           "select pg_catalog.set_config('role', $1::text, true)",
 		commit:         "commit",
 		commitAndBegin: "commit and chain",
 	}
 }
+
+// notRemoved is what it quotes when a message stays set aside although it was
+// processed, and would be processed again.
+const notRemoved = "ackafter: the message cannot be removed from failed_messages"
 
 // endedBySQL is what PostgreSQL quotes in its error, and in its log, when
 // unchanged finds another transaction.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -24,6 +25,7 @@ func (s *session) claim(ctx context.Context, c *claim) error {
 	}
 	t := newTrip()
 	t.add(s.in.sql.begin)
+	s.addAskRole(t)
 	s.addClaim(t, c)
 	return s.claimFailed(ctx, s.send(ctx, t))
 }
@@ -73,7 +75,7 @@ func (s *session) finish(ctx context.Context, c *claim, suspect bool) error {
 		return err
 	}
 	if s.ahead != nil {
-		s.ahead.err = s.claimFailed(ctx, err)
+		s.ahead.err, s.ahead.made = s.claimFailed(ctx, err), time.Now()
 	}
 	return c.unexplained()
 }
@@ -111,6 +113,9 @@ func (s *session) explain(ctx context.Context, err error, answered int, commit p
 // addEnd adds what comes before the commit.
 func (s *session) addEnd(t *trip, c *claim, suspect bool) {
 	mine, seen := c.split()
+	if len(mine) > 0 && (suspect || len(seen) > 0) {
+		s.addRole(t)
+	}
 	if len(seen) > 0 {
 		lookup := t.add(s.in.sql.lookup, s.subscriber, seen)
 		lookup.unprepared = true // a plan from when the table was small would read all of it
@@ -144,6 +149,8 @@ func (s *session) notEnded(err error) error {
 		return unknown(err)
 	case strings.Contains(pgErr.Message, endedBySQL):
 		return ErrTransactionEnded
+	case strings.Contains(pgErr.Message, notRemoved):
+		return errNotRemoved
 	}
 	return s.blame(context.Background(), err, nil)
 }

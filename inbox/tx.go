@@ -135,7 +135,7 @@ func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 		return pgx.FailedBatchResults(b, err)
 	}
 	defer func() { _ = t.guard.leave(nil) }() // the results tell
-	return guardedResults{t.conn.SendBatch(ctx, b), t.guard, t.m}
+	return guardedResults{t.conn.SendBatch(ctx, t.guard.guarded(t.m, b)), t.guard, t.m}
 }
 
 func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string,
