@@ -2,6 +2,7 @@ package failures
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -94,6 +95,11 @@ func (s *Store) RetryAll(ctx context.Context, f Filter, o RetryOptions) (RetryRe
 	done.Next = o.After
 	for {
 		n, next, err := s.retryBatch(ctx, f, o.BatchSize, done.Next)
+		for again := 0; errors.Is(err, ErrBusy) && again < 3; again++ {
+			// PostgreSQL's skip locked waits all the same for who has locked a row
+			// that was updated just when it looked. The next look skips that row.
+			n, next, err = s.retryBatch(ctx, f, o.BatchSize, done.Next)
+		}
 		if err != nil {
 			return done, err
 		}

@@ -131,6 +131,7 @@ const (
 // nothing here is about speed.
 type failureStatements struct {
 	insert     string
+	brief      string // begins a transaction for begin, or undoFree, that waits for nobody
 	begin      string // takes (subscriber, interval), notes an attempt at a message that is due, and returns its id
 	lock       string // takes (subscriber, id), and may have to wait for what looks at the same row for a moment
 	limit      string // limits that wait, and the handler's
@@ -138,10 +139,13 @@ type failureStatements struct {
 	undo       string // takes (subscriber, id), and takes back what begin has noted
 	undoFree   string // is undo, for a message that nobody has locked
 	unfinished string // takes (subscriber, id), and tells whether there is something to undo
-	remove     string // takes (subscriber, id), and errs when nothing is removed
+	remove     string // takes (subscriber, id)
 	discard    string // takes (subscriber, id), and removes the row of processed_messages with it
 	same       string // takes the transaction's id from lock, and errs unless it is that one
 }
+
+// brief is long enough for what waits for no handler.
+const brief = 100 * time.Millisecond
 
 func newFailureStatements(cfg Config) failureStatements {
 	table := pgx.Identifier{cfg.Schema, "failed_messages"}.Sanitize()
@@ -151,6 +155,7 @@ func newFailureStatements(cfg Config) failureStatements {
 	message_type, topic, message_key, body, header_keys, header_values, message_time, position)
 values ($1::text, $2::text, $3::text, $4::text, $5::int, now() + $6::interval,
 	$7::text, $8::text, $9::bytea, $10::bytea, $11::bytea[], $12::bytea[], $13::timestamptz, $14::text)`,
+		brief: fmt.Sprintf("begin isolation level read committed read write; set local lock_timeout = %d", brief.Milliseconds()),
 		begin: `update ` + table + `
 set unfinished = unfinished + 1, next_attempt_at = now() + $2::interval
 where (subscriber_id, message_id) = (select subscriber_id, message_id from ` + table + ` f
@@ -178,9 +183,7 @@ where (subscriber_id, message_id) = (select subscriber_id, message_id from ` + t
 	for update skip locked)`,
 		unfinished: `select exists (select from ` + table + `
 	where subscriber_id = $1::text and message_id = $2::text and unfinished > 0)`,
-		remove: `with gone as (delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text
-	returning message_id)
-select (case when exists (select from gone) then '0' else '` + notRemoved + `' end)::int`,
+		remove: `delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text`,
 		discard: `with gone as (delete from ` + table + ` where subscriber_id = $1::text and message_id = $2::text
 	returning subscriber_id, message_id)
 delete from ` + processed + ` where (subscriber_id, message_id) in (select subscriber_id, message_id from gone)`,

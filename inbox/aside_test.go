@@ -169,8 +169,7 @@ func TestSetAsideFailsAgain(t *testing.T) {
 	}
 }
 
-// A commit by SQL takes the handler's effect and cannot be taken back; the
-// message stays, and is counted.
+// A commit by SQL is not sent.
 func TestSetAsideEndedByCommitIsCounted(t *testing.T) {
 	b := newBench(t, inbox.Config{})
 	b.setAside(failure(message("m1", "x"), 0))
@@ -178,6 +177,21 @@ func TestSetAsideEndedByCommitIsCounted(t *testing.T) {
 	require.ErrorIs(t, err, inbox.ErrTransactionEnded)
 	b.requireAside(1)
 	require.Equal(t, 4, b.Int(t, "select attempts from %s.failed_messages"))
+}
+
+// One behind another statement is sent. It takes the message along with the
+// effect, which therefore is not repeated.
+func TestSetAsideHiddenCommitTakesEffectOnce(t *testing.T) {
+	b := newBench(t, inbox.Config{})
+	b.setAside(failure(message("m1", "x"), 0))
+	_, err := b.retry(sql("select 1; commit; begin"))
+	require.ErrorIs(t, err, inbox.ErrTransactionEnded)
+	b.requireAside(0)
+	f, err := b.retry(succeed)
+	require.NoError(t, err)
+	require.Nil(t, f)
+	b.requireChanges(1)
+	b.requireIdle()
 }
 
 func TestSetAsidePanicLeavesNoTrace(t *testing.T) {

@@ -77,7 +77,7 @@ func TestBreakTime(t *testing.T) {
 
 // 3. The connection lost between the note of an attempt and its handler.
 func TestBreakLostBeforeHandler(t *testing.T) {
-	for _, needle := range []string{"for update\x00", "savepoint ackafter_", "begin isolation"} {
+	for _, needle := range []string{"for update\x00", "savepoint ackafter_", "commit; begin", "UPDATE 1\x00"} {
 		t.Run(needle, func(t *testing.T) {
 			direction := faultproxy.Request
 			if needle == "UPDATE 1\x00" {

@@ -36,7 +36,7 @@ var (
 var errLost = errors.New("the connection was lost")
 
 var errNotRemoved = errors.New("inbox: nothing was removed from failed_messages, so that the message would be processed once more: " +
-	"is there a trigger or a policy, or did the handler remove it?")
+	"is there a trigger or a policy?")
 
 // SQLSTATE codes, from appendix A of PostgreSQL's documentation.
 const (

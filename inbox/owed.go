@@ -36,11 +36,7 @@ func (o *owed) take() []owedUndo {
 func (s *session) payOwed(ctx context.Context) error {
 	all := s.in.owed.take()
 	for i, u := range all {
-		left := false
-		tag, err := s.conn.Exec(ctx, s.in.failed.undoFree, u.subscriber, u.id)
-		if err == nil && tag.RowsAffected() == 0 {
-			err = s.conn.QueryRow(ctx, s.in.failed.unfinished, u.subscriber, u.id).Scan(&left)
-		}
+		left, err := s.pay(ctx, u)
 		if left {
 			s.in.owed.add(u)
 		}
@@ -52,4 +48,19 @@ func (s *session) payOwed(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// pay tells whether u is still owed.
+func (s *session) pay(ctx context.Context, u owedUndo) (left bool, err error) {
+	err = s.briefly(ctx, func() error {
+		tag, err := s.conn.Exec(ctx, s.in.failed.undoFree, u.subscriber, u.id)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = s.conn.QueryRow(ctx, s.in.failed.unfinished, u.subscriber, u.id).Scan(&left)
+		}
+		return err
+	})
+	if err == nil {
+		_, err = s.conn.Exec(ctx, s.in.sql.commit)
+	}
+	return left, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ackafter/ackafter/consumer"
 )
@@ -21,11 +22,13 @@ func (in *Inbox) RetryDue(ctx context.Context, subscriber string,
 	if err != nil || f == nil {
 		return nil, err
 	}
-	_, err = s.apply(ctx, func(ctx context.Context, tx pgx.Tx, _ []*consumer.Message) error {
-		return apply(ctx, tx, *f)
-	}, nil)
+	if err = s.remove(ctx, f); err == nil {
+		_, err = s.apply(ctx, func(ctx context.Context, tx pgx.Tx, _ []*consumer.Message) error {
+			return apply(ctx, tx, *f)
+		}, nil)
+	}
 	if err == nil {
-		err = s.remove(ctx, f, xid)
+		err = s.commitRetry(ctx, f, xid)
 	}
 	if err != nil {
 		if stored := s.store(ctx, f, failed(f, err)); stored != nil {
@@ -55,9 +58,9 @@ func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, er
 	if err != nil {
 		return nil, "", s.claimFailed(ctx, err)
 	}
-	var id string
-	if err = s.conn.QueryRow(ctx, s.in.failed.begin, s.subscriber, s.in.cfg.ClaimTimeout).Scan(&id); err == nil {
-		_, err = s.conn.Exec(ctx, s.in.sql.begin+"; "+s.in.failed.limit)
+	id, err := s.note(ctx)
+	if err == nil { // the note is committed once its id is known, so that it can be undone whichever reply is lost
+		_, err = s.conn.Exec(ctx, s.in.sql.commit+"; "+s.in.sql.begin+"; "+s.in.failed.limit)
 	}
 	if err == nil {
 		f, xid, err = s.scanFailure(s.conn.QueryRow(ctx, s.in.failed.lock, s.subscriber, id))
@@ -79,6 +82,35 @@ func (s *session) take(ctx context.Context) (f *consumer.Failure, xid string, er
 		return nil, "", s.claimFailed(ctx, err)
 	}
 	return f, xid, nil
+}
+
+// note notes, in a transaction that it leaves open, that an attempt begins at a
+// message that is due, and returns its id.
+func (s *session) note(ctx context.Context) (id string, err error) {
+	err = s.briefly(ctx, func() error {
+		return s.conn.QueryRow(ctx, s.in.failed.begin, s.subscriber, s.in.cfg.ClaimTimeout).Scan(&id)
+	})
+	return id, err
+}
+
+// briefly runs f in a transaction that it leaves open, and again while f waits
+// for another transaction. PostgreSQL's skip locked waits for the holder of a row
+// that was updated, and locked once more, just when it looked: here for another
+// worker's handler, as long as that takes. The next look passes over the row.
+func (s *session) briefly(ctx context.Context, f func() error) error {
+	for {
+		_, err := s.conn.Exec(ctx, s.in.failed.brief)
+		if err == nil {
+			err = f()
+		}
+		var pgErr *pgconn.PgError
+		if !errors.As(err, &pgErr) || pgErr.Code != lockNotAvailable || ctx.Err() != nil {
+			return err
+		}
+		if s.rollback(ctx); s.conn == nil {
+			return errLost
+		}
+	}
 }
 
 func (s *session) scanFailure(row pgx.Row) (*consumer.Failure, string, error) {
@@ -104,16 +136,28 @@ func (s *session) scanFailure(row pgx.Row) (*consumer.Failure, string, error) {
 	return &f, xid, nil
 }
 
-// remove ends the transaction with the message removed, as one that was
+// remove removes the message, before the handler has the transaction: should SQL
+// of the handler commit it, then the message goes with what is committed, and is
+// not tried again.
+func (s *session) remove(ctx context.Context, f *consumer.Failure) error {
+	ctx, cancel := s.limit.Context(ctx, s.in.cfg.ClaimTimeout)
+	defer cancel()
+	tag, err := s.conn.Exec(ctx, s.in.failed.remove, s.subscriber, f.Message.ID)
+	if err == nil && tag.RowsAffected() != 1 {
+		return errNotRemoved
+	}
+	return s.storeFailed(ctx, err)
+}
+
+// commitRetry ends the transaction with the message removed, as one that was
 // processed.
-func (s *session) remove(ctx context.Context, f *consumer.Failure, xid string) error {
+func (s *session) commitRetry(ctx context.Context, f *consumer.Failure, xid string) error {
 	ctx, cancel := s.limit.Context(context.WithoutCancel(ctx), s.in.cfg.CommitTimeout)
 	defer cancel()
 	t := newTrip()
 	s.addRole(t)
 	t.add(s.in.failed.same, xid)
 	s.addRelease(t, f)
-	t.add(s.in.failed.remove, s.subscriber, f.Message.ID)
 	return s.sendCommit(ctx, t)
 }
 

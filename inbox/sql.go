@@ -88,10 +88,6 @@ where current_setting('synchronous_standby_names') <> ''
 	}
 }
 
-// notRemoved is what it quotes when a message stays set aside although it was
-// processed, and would be processed again.
-const notRemoved = "ackafter: the message cannot be removed from failed_messages"
-
 // endedBySQL is what PostgreSQL quotes in its error, and in its log, when
 // unchanged finds another transaction.
 const endedBySQL = "ackafter: the handler ended the transaction that holds its claim"

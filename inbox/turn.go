@@ -149,8 +149,6 @@ func (s *session) notEnded(err error) error {
 		return unknown(err)
 	case strings.Contains(pgErr.Message, endedBySQL):
 		return ErrTransactionEnded
-	case strings.Contains(pgErr.Message, notRemoved):
-		return errNotRemoved
 	}
 	return s.blame(context.Background(), err, nil)
 }

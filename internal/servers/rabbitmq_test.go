@@ -4,6 +4,8 @@ package servers
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -21,6 +23,11 @@ func TestRabbitMQKeepsMessagesAndPort(t *testing.T) {
 	closeAtEnd(t, server)
 	url := server.URL()
 	publishConfirmed(ctx, t, url, "kept")
+	t.Cleanup(func() { // runs before the server is closed
+		if log, err := os.ReadFile(filepath.Join(server.instance.dir, "rabbitmq.log")); t.Failed() {
+			t.Logf("%s\n%v", log, err)
+		}
+	})
 
 	for _, end := range []struct {
 		name string
