@@ -309,7 +309,7 @@ func ExampleRunner_Health() {
 }
 
 // A BatchHandler writes several messages at once, and says which of them is to
-// blame when it is one.
+// blame when it is one. How many it gets at once is a matter of the moment.
 func ExampleBatchHandler() {
 	broker := memory.New()
 	cfg := exampleConfig(broker)
@@ -321,9 +321,9 @@ func ExampleBatchHandler() {
 			if err != nil {
 				return consumer.Blame(m, err)
 			}
+			fmt.Println("charge for the", name, "order")
 			names = append(names, name)
 		}
-		fmt.Println("together:", names)
 		return tx.Do(strings.Join(names, ","))
 	})
 	broker.Publish(
@@ -338,5 +338,7 @@ func ExampleBatchHandler() {
 	if err := runUntilDrained(broker, runner); err != nil {
 		fmt.Println(err)
 	}
-	// Output: together: [first second]
+	// Output:
+	// charge for the first order
+	// charge for the second order
 }
