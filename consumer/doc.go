@@ -25,8 +25,11 @@
 // or what RetryAfter says) without occupying a worker. What was nobody's
 // failure counts as none: an outage (ErrOutage) pauses the whole runner, which
 // probes with one message at a time (Config.Probe) until the database answers;
-// contention (ErrContention) is tried again within a quarter of a second, up to
-// a limit; a commit whose outcome is unknown is looked up by claiming again.
+// contention (ErrContention) is tried again within a quarter of a second; a
+// commit whose outcome is unknown is looked up by claiming again. There is an end
+// to that: a message that loses to others 20 times in a row, or under whose
+// handler, alone, the connection to the database is lost 5 times in a row, fails
+// the next time.
 //
 // After Config.Attempts the message is set aside: the inbox stores it with its
 // id, in one transaction, and it is acknowledged. It is tried again from there

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// The conditions that cost a message no attempt. An Inbox returns errors that
+// The conditions that cost a message no attempt, unless they meet the same one
+// time and again (see the package comment). An Inbox returns errors that
 // wrap them; test with errors.Is. A handler may wrap them likewise, to say that
 // what it depends on is away, and that the whole runner had better wait.
 var (

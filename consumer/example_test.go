@@ -309,7 +309,7 @@ func ExampleRunner_Health() {
 }
 
 // A BatchHandler writes several messages at once, and says which of them is to
-// blame when it is one.
+// blame when it is one. How many it gets at once is a matter of the moment.
 func ExampleBatchHandler() {
 	broker := memory.New()
 	cfg := exampleConfig(broker)

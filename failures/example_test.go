@@ -57,6 +57,19 @@ func ExampleStore_List() {
 	_ = list
 }
 
+// One message whole, and then one more attempt at it.
+func ExampleStore_Get() {
+	again := func(ctx context.Context, store *failures.Store, id string) error {
+		m, err := store.Get(ctx, "billing", id)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%d attempts, the last at %s: %s\n%s\n", m.Attempts, m.LastFailedAt.Format(time.DateTime), m.Error, m.Body)
+		return store.Retry(ctx, "billing", id)
+	}
+	_ = again
+}
+
 // Once the cause is repaired: count first, then make due what failed of it. After
 // an interruption, the same call does what is left.
 func ExampleStore_RetryAll() {

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/segmentio/kafka-go/sasl/plain"
 
@@ -74,6 +75,18 @@ func ExampleRecord_LogPosition() {
 		Raw:      &kafka.Record{Topic: "orders", TopicID: "Jx0qDa3vTRyI3dh3xqOBlQ", Partition: 3, Offset: 1842},
 	}))
 	// Output: orders~Jx0qDa3vTRyI3dh3xqOBlQ/3@1842 <nil>
+}
+
+// How far each partition of this process is behind, for a metric or a health check.
+func ExampleSource_Partitions() {
+	source := kafka.Group([]string{"kafka-1:9092"}, "billing", "orders")
+	report := func() {
+		for _, p := range source.Partitions() {
+			fmt.Printf("%s/%d is %d behind, and has moved last at %s\n", p.Topic, p.Partition, p.Lag, p.Advanced.Format(time.TimeOnly))
+		}
+	}
+	report() // nothing: this process has no partitions until Run has joined the group
+	// Output:
 }
 
 // What is set aside for good goes to a topic. It must exist.

@@ -85,6 +85,8 @@ var mutants = []mutant{
 		"		if g.probe == 0 {\n", "		if true {\n", "./consumer", "Gate|Probe|Outage"},
 	{"a shutdown counts as a failure", "consumer/attempt.go",
 		"	case ctx.Err() != nil:\n		return result{fate: cut, err: err}\n	case says", "	case says", "./consumer", "Drain|Shutdown"},
+	{"a message takes the database away for ever", "consumer/turn.go",
+		"if t.outages++; t.outages > outageLimit {", "if false {", "./consumer", "TestOutageUnderOneMessage"},
 
 	// I8, bounded
 	{"the buffer has no bound", "consumer/dispatch.go",
