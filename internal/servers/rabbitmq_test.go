@@ -32,7 +32,7 @@ func TestRabbitMQKeepsMessagesAndPort(t *testing.T) {
 	for _, end := range []struct {
 		name string
 		call func(context.Context) error
-	}{{"Kill", server.Kill}, {"Stop", server.Stop}} {
+	}{{"Stop", server.Stop}, {"Kill", server.Kill}} { // Kill's comment tells why not the other way round
 		if err := end.call(ctx); err != nil {
 			t.Fatalf("%s: %v", end.name, err)
 		}
