@@ -30,7 +30,7 @@ type benchCase struct {
 	Messages int // of a backlog, for one worker; those of Warm come on top
 	// Warm is how many messages come first and are not counted. It is as many as
 	// Kafka's source takes for Redelivered after an assignment (its Window), which
-	// cost two transactions more.
+	// cost two transactions more, which a batch shares.
 	Warm int
 	Once bool // is measured with one worker only
 

@@ -20,7 +20,7 @@ Every case has the same work: a backlog of messages of 1 KiB of JSON, one ` + "`
 on, servers and worker on one machine. RabbitMQ hands out 1 000 messages at once in all cases, and a Kafka topic has a partition for
 each worker. Four workers of Watermill are four subscribers on RabbitMQ, and one on Kafka, which handles its partitions at once. Each runs in a process of its own, several times, in turn with the others; the first
 1 000 messages for each worker are not counted: after an assignment the Kafka source takes them for redelivered, and each costs this
-library two transactions more, once. A figure counts only if the accounts are right afterwards.
+library two transactions more (a batch of them shares these), once. A figure counts only if the accounts are right afterwards.
 
 | case | |
 |---|---|
