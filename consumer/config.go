@@ -79,8 +79,9 @@ type Config[Tx any] struct {
 	// Buffer is how many messages of one stream may be with this runner,
 	// delivered and not yet settled. It bounds memory. Those that wait for
 	// their next attempt, or behind one with their key, count: when they fill
-	// it, the stream stands still. Zero means 256, and at least twice what the
-	// workers handle at once.
+	// it, the stream stands still. Zero means 256, and at least four times what
+	// the workers handle at once, or batches would not be filled: each worker has
+	// one in its hands, and has claimed the next.
 	Buffer int
 
 	// HandlerTimeout limits one attempt of the handler. A handler without a
@@ -209,7 +210,7 @@ func (c Config[Tx]) withDefaults() Config[Tx] {
 		}
 	}
 	if c.Buffer == 0 {
-		c.Buffer = max(256, 2*c.Workers*c.MaxBatch)
+		c.Buffer = max(256, 4*c.Workers*c.MaxBatch)
 	}
 	setDefault(&c.HandlerTimeout, 30*time.Second)
 	setDefault(&c.AckTimeout, 10*time.Second)

@@ -106,7 +106,7 @@ type Config struct {
 	// the group has committed for it, and so how many a crash brings a second
 	// time at most. While the first of them is tried again and again the rest
 	// goes on, up to here, and then the partition waits. When what is settled
-	// comes to three quarters of it, it is committed before CommitInterval has
+	// comes to half of it, it is committed before CommitInterval has
 	// passed. The first Window messages after an assignment are marked as
 	// Message.Redelivered; so all members of a group should have the same, and
 	// after it was made smaller a part of them is not marked once. It counts

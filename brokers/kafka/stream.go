@@ -215,7 +215,7 @@ func (s *stream) Ack(ctx context.Context, ms ...*consumer.Message) error {
 		}
 	}
 	full := s.delivered-s.done >= s.window
-	if n := s.uncommitted(); n > 0 && (full || 4*n >= 3*s.window) {
+	if n := s.uncommitted(); n > 0 && (full || 2*n >= s.window) {
 		signal(s.hurry)
 	}
 	if s.broken && s.mark.held() == 0 {
